@@ -1,0 +1,29 @@
+//! The words that every Forebay crate shares: names, ranges, pages, errors, time.
+//!
+//! Nothing here does I/O. Read in this order: [`Error`], [`BucketName`] and [`ObjectKey`], [`Version`],
+//! [`ByteRange`], [`PageIndex`], [`Clock`].
+//!
+//! ```
+//! use forebay_core::{ByteRange, PageIndex, PAGE_BYTES};
+//!
+//! let range = ByteRange::new(PAGE_BYTES - 1, PAGE_BYTES + 1).unwrap();
+//! let pages: Vec<PageIndex> = range.pages().collect();
+//! assert_eq!(pages, [PageIndex(0), PageIndex(1)]);
+//! ```
+#![forbid(unsafe_code)]
+
+mod clock;
+mod error;
+mod name;
+mod page;
+mod range;
+mod size;
+mod version;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use error::{Error, Kind, Result};
+pub use name::{BucketName, KEY_BYTES_MAX, ObjectKey, RESERVED_PREFIX};
+pub use page::{BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, PAGE_BYTES, PageIndex, page_bytes, page_count};
+pub use range::ByteRange;
+pub use size::{format_bytes, parse_bytes};
+pub use version::Version;

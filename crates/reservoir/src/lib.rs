@@ -1,0 +1,8 @@
+//! The pool: pages of objects in RAM and on NVMe, filled once, checked always.
+//!
+//! Contract draft; see `api.rs`.
+mod api;
+mod eviction;
+mod key;
+pub use api::*;
+pub use key::{ObjectId, PageKey};
