@@ -39,7 +39,12 @@ pub enum Priority {
 #[async_trait]
 pub trait Source: Send + Sync + fmt::Debug + 'static {
     /// The bytes of `range` of exactly this version, in order. `Changed` if the object has another version now.
-    async fn fetch(&self, object: &ObjectVersion, range: ByteRange, priority: Priority) -> Result<BoxStream<'static, Result<Bytes>>>;
+    async fn fetch(
+        &self,
+        object: &ObjectVersion,
+        range: ByteRange,
+        priority: Priority,
+    ) -> Result<BoxStream<'static, Result<Bytes>>>;
 }
 
 /// Which tier a served byte came from.

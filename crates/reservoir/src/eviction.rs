@@ -1,4 +1,12 @@
 //! Which page goes next: a pure choice behind one trait.
+//!
+//! A tier tells its policy what came in, what was read and what left; the policy names the next victim. It
+//! holds keys and sizes only, never does I/O and never blocks, so each policy is tested alone. Pinned pages
+//! are best kept out of the policy altogether; leased and filling ones are refused through `may_go`.
+
+mod s3_fifo;
+
+pub(crate) use s3_fifo::S3Fifo;
 
 use crate::key::PageKey;
 

@@ -14,7 +14,11 @@ impl ObjectId {
     #[must_use]
     pub fn of(object: &ObjectVersion) -> Self {
         let mut hasher = blake3::Hasher::new();
-        for field in [object.bucket.as_str(), object.key.as_str(), object.version.as_str()] {
+        for field in [
+            object.bucket.as_str(),
+            object.key.as_str(),
+            object.version.as_str(),
+        ] {
             hasher.update(&(field.len() as u64).to_le_bytes());
             hasher.update(field.as_bytes());
         }

@@ -4,5 +4,6 @@
 mod api;
 mod eviction;
 mod key;
+mod nvme;
 pub use api::*;
 pub use key::{ObjectId, PageKey};
