@@ -1,1 +1,48 @@
-fn main(){}
+//! `cargo xtask`: the commands that keep the house in order.
+//!
+//! `check` is what must hold for every commit, `test` is everything that runs, `bench NAME` writes a page under
+//! docs/benchmarks/. Nothing here is part of the product, and nothing here needs more than Rust, Python 3.11
+//! and the registries of both: tools are fetched into `target/tools/`.
+
+mod check;
+mod command;
+mod test;
+mod tools;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Checks, tests and benchmarks of Forebay")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Format, lints, crate direction, licences, spelling, generated pages.
+    Check(check::CheckArgs),
+    /// All tests: Rust, doc tests, and real S3 clients against the binary.
+    Test(test::TestArgs),
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = Workspace::find().and_then(|workspace| match args.command {
+        Command::Check(args) => check::run(&workspace, &args),
+        Command::Test(args) => test::run(&workspace, &args),
+    });
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

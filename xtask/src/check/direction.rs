@@ -1,0 +1,115 @@
+//! Crate direction: which of our crates may use which (DESIGN §3), read from the manifests.
+//!
+//! One way only: core ← lake, reservoir ← engine ← s3 ← node ← cli. The reservoir knows nothing of lakes (it
+//! fills through its own `Source`), testkit serves tests alone, xtask uses nothing of ours.
+
+use anyhow::Result;
+
+use super::Finding;
+use crate::workspace::{Metadata, Workspace};
+
+/// Each crate and what it may use. A new crate gets a line here when it starts.
+const ALLOWED: [(&str, &[&str]); 9] = [
+    ("forebay-core", &[]),
+    ("forebay-lake", &["forebay-core"]),
+    ("forebay-reservoir", &["forebay-core"]),
+    (
+        "forebay-engine",
+        &["forebay-core", "forebay-lake", "forebay-reservoir"],
+    ),
+    (
+        "forebay-s3",
+        &[
+            "forebay-core",
+            "forebay-lake",
+            "forebay-reservoir",
+            "forebay-engine",
+        ],
+    ),
+    (
+        "forebay-node",
+        &[
+            "forebay-core",
+            "forebay-lake",
+            "forebay-reservoir",
+            "forebay-engine",
+            "forebay-s3",
+        ],
+    ),
+    (
+        "forebay-cli",
+        &[
+            "forebay-core",
+            "forebay-lake",
+            "forebay-reservoir",
+            "forebay-engine",
+            "forebay-s3",
+            "forebay-node",
+        ],
+    ),
+    ("forebay-testkit", &["forebay-core", "forebay-lake"]),
+    ("xtask", &[]),
+];
+
+const TESTKIT: &str = "forebay-testkit";
+
+pub(super) fn check(workspace: &Workspace) -> Result<Finding> {
+    Ok(Finding::from_lines(violations(&workspace.metadata)))
+}
+
+fn violations(metadata: &Metadata) -> Vec<String> {
+    let ours: Vec<&str> = metadata.members().map(|package| package.name.as_str()).collect();
+    let mut lines = Vec::new();
+    for package in metadata.members() {
+        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
+            lines.push(format!(
+                "{} has no line in xtask/src/check/direction.rs: say what it may use",
+                package.name
+            ));
+            continue;
+        };
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|dependency| ours.contains(&dependency.name.as_str()))
+        {
+            let dev = dependency.kind.as_deref() == Some("dev");
+            if let Some(fault) = fault(&package.name, &dependency.name, allowed, dev) {
+                lines.push(fault);
+            }
+        }
+    }
+    lines
+}
+
+fn fault(from: &str, to: &str, allowed: &[&str], dev: bool) -> Option<String> {
+    if allowed.contains(&to) || (dev && to == TESTKIT && from != "xtask") {
+        return None;
+    }
+    if to == TESTKIT {
+        return Some(format!(
+            "{from} uses {to} outside of tests; make it a dev-dependency"
+        ));
+    }
+    Some(format!(
+        "{from} must not use {to}: crates depend one way (DESIGN §3)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservoir_must_not_use_the_lake() {
+        let (_, allowed) = ALLOWED[2];
+        assert!(fault("forebay-reservoir", "forebay-lake", allowed, false).is_some());
+        assert!(fault("forebay-reservoir", "forebay-core", allowed, false).is_none());
+    }
+
+    #[test]
+    fn testkit_is_for_tests_only() {
+        assert!(fault("forebay-lake", TESTKIT, &["forebay-core"], false).is_some());
+        assert!(fault("forebay-lake", TESTKIT, &["forebay-core"], true).is_none());
+    }
+}

@@ -1,0 +1,121 @@
+//! End-to-end tests by pytest.
+//!
+//! `test_x.py` runs in the environment of `requirements/x.txt` if there is such a file (its client cannot share
+//! one with boto3), else in that of `clients.txt`. The tests find the binary and SeaweedFS by environment variables.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::tally::Tally;
+use super::{Bench, debian, junit};
+use crate::command;
+use crate::tools::Venv;
+
+/// Clients that only Debian packages, and the program each brings.
+const DEBIAN: [(&str, &str); 1] = [("s3cmd", "s3cmd")];
+
+pub(super) fn run(bench: &Bench<'_>, binary: &Path, heavy: bool, tally: &mut Tally) -> Result<()> {
+    for (program, package) in DEBIAN {
+        if !command::exists(program)
+            && let Err(reason) = debian::install(&[package])
+        {
+            println!("{program} is missing: {reason:#}");
+        }
+    }
+    let folder = bench.workspace.root.join("tests/e2e");
+    let mut alone = own_environment(bench, &folder)?;
+    let mut clients = pytest(
+        bench,
+        binary,
+        &Venv::ready(bench.workspace, "clients")?,
+        "clients",
+    );
+    clients.arg(&folder).arg("--ignore").arg(folder.join("heavy"));
+    for (_, file) in &alone {
+        clients.arg("--ignore").arg(file);
+    }
+    finish(bench, &mut clients, "clients", tally)?;
+    if heavy {
+        alone.extend(own_environment(bench, &folder.join("heavy"))?);
+    }
+    for (name, file) in alone {
+        match Venv::ready(bench.workspace, &name) {
+            Ok(venv) => finish(bench, pytest(bench, binary, &venv, &name).arg(file), &name, tally)?,
+            Err(reason) => tally.fail(format!("e2e {name}: {reason:#}")),
+        }
+    }
+    Ok(())
+}
+
+/// Test files with an environment of their own: name of the environment, file.
+fn own_environment(bench: &Bench<'_>, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let requirements = bench.workspace.root.join("tests/e2e/requirements");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = entry?.path();
+        let stem = path
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .and_then(|stem| stem.strip_prefix("test_"));
+        if let Some(name) = stem.filter(|name| requirements.join(format!("{name}.txt")).is_file()) {
+            found.push((name.to_owned(), path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn report(bench: &Bench<'_>, name: &str) -> PathBuf {
+    bench.workspace.target.join("e2e").join(format!("{name}.xml"))
+}
+
+fn pytest(bench: &Bench<'_>, binary: &Path, venv: &Venv, name: &str) -> Command {
+    let mut pytest = command::clean(venv.bin("python"));
+    pytest.current_dir(&bench.workspace.root).args([
+        "-m",
+        "pytest",
+        "-q",
+        "--tb=short",
+        "-p",
+        "no:cacheprovider",
+    ]);
+    pytest.arg(format!("--junitxml={}", report(bench, name).display()));
+    if let Some(filter) = bench.filter {
+        pytest.args(["-k", filter]);
+    }
+    bench.seaweed.export(&mut pytest);
+    pytest
+        .env("FOREBAY_TEST_BINARY", binary)
+        .env("PATH", path(&[venv, &bench.programs]));
+    pytest.env("PYTHONDONTWRITEBYTECODE", "1");
+    pytest
+}
+
+fn path(venvs: &[&Venv]) -> OsString {
+    let rest = std::env::var_os("PATH").unwrap_or_default();
+    let all = venvs
+        .iter()
+        .map(|venv| venv.bin_dir())
+        .chain(std::env::split_paths(&rest));
+    std::env::join_paths(all).unwrap_or(rest)
+}
+
+fn finish(bench: &Bench<'_>, pytest: &mut Command, name: &str, tally: &mut Tally) -> Result<()> {
+    const NOTHING_COLLECTED: i32 = 5;
+    println!("\npytest: {name}");
+    let report = report(bench, name);
+    let _ = fs::remove_file(&report);
+    let status = pytest.status().context("cannot start pytest")?;
+    if report.is_file() {
+        junit::count(&report, "e2e", tally)?;
+    }
+    let counted = status.success() || status.code() == Some(1) || status.code() == Some(NOTHING_COLLECTED);
+    if !counted {
+        tally.fail(format!("e2e {name}: pytest ended with {status}"));
+    }
+    Ok(())
+}
