@@ -1,0 +1,303 @@
+//! The schema of `forebay.toml`, and one layer of settings.
+//!
+//! A [`Config`] is what somebody said, nothing more: every field is optional. The file, the environment and the
+//! flags are each a `Config`; [`Config::over`] lays one on top of another; `NodeOptions::resolve` fills in the
+//! defaults and checks. Unknown keys are errors, because a typo that is ignored is a setting that silently does
+//! not hold. The names, environment variables and descriptions are in `config/reference.rs`.
+
+use std::path::{Path, PathBuf};
+
+use forebay_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::value::{Freshness, Period, Secret, Size};
+
+pub mod reference;
+#[cfg(test)]
+mod tests;
+
+/// One layer of settings.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The lake whose top-level folders are buckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lake: Option<String>,
+    /// Folder for the tiers, the keys and, by default, the lake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    /// Budget of the RAM tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ram: Option<Size>,
+    /// Budget of the NVMe tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvme: Option<Size>,
+    /// Address of the S3 front door.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3: Option<String>,
+    /// Address of the admin API.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin: Option<String>,
+    /// Region that clients sign for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// How fresh reads are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Freshness>,
+    /// How long a shutdown may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shutdown: Option<Period>,
+    /// Logging.
+    #[serde(default)]
+    pub log: LogConfig,
+    /// Limits.
+    #[serde(default)]
+    pub limits: LimitsConfig,
+    /// Browser access.
+    #[serde(default)]
+    pub cors: CorsConfig,
+    /// Buckets with settings of their own.
+    #[serde(default, rename = "bucket", skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<BucketConfig>,
+    /// Access keys.
+    #[serde(default, rename = "key", skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyConfig>,
+}
+
+/// `[log]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogConfig {
+    /// `human` or `json`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<LogFormat>,
+    /// What is logged: `info`, `debug`, `forebay_lake=debug,info`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Whether every request gets a line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access: Option<bool>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object per line.
+    Json,
+}
+
+/// `[limits]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsConfig {
+    /// Bytes of requests and answers in flight at the S3 edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inflight_bytes: Option<Size>,
+    /// Requests in flight at the S3 edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inflight_requests: Option<usize>,
+    /// Connections of the S3 edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<usize>,
+    /// Requests in flight to one lake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lake_requests: Option<usize>,
+    /// How far read-ahead may run in front of one reader.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_ahead: Option<Size>,
+    /// The largest object that a write puts into the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_fill: Option<Size>,
+    /// Every block in RAM is checked again within this time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scrub_period: Option<Period>,
+    /// Objects that a warm job reads at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_parallel: Option<usize>,
+    /// Jobs that run at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<usize>,
+}
+
+/// `[cors]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorsConfig {
+    /// Origins whose pages may use the S3 front door.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origins: Option<Vec<String>>,
+}
+
+/// `[[bucket]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketConfig {
+    /// The name that clients use.
+    pub name: String,
+    /// The lake whose root is the bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lake: Option<String>,
+    /// How fresh reads are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Freshness>,
+    /// Whether anybody may read it without a key.
+    #[serde(default)]
+    pub public_read: bool,
+}
+
+/// `[[key]]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeyConfig {
+    /// The access key id.
+    pub id: String,
+    /// The secret itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+    /// A file with the secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<PathBuf>,
+    /// What the key may do.
+    #[serde(default)]
+    pub access: KeyAccess,
+    /// The buckets it may use; all if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<Vec<String>>,
+}
+
+/// What a key may do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyAccess {
+    /// Read and list.
+    ReadOnly,
+    /// Everything.
+    #[default]
+    ReadWrite,
+}
+
+impl Config {
+    /// Reads a file. The error is one line that names the file and the line in it.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|why| Error::io(format!("cannot read the configuration: {why}"), why).with("file", path.display()))?;
+        Self::parse(&text).map_err(|error| error.with("file", path.display()))
+    }
+
+    /// Reads the text of a file.
+    pub fn parse(text: &str) -> Result<Self> {
+        toml::from_str(text).map_err(|why| {
+            let message = why.message().lines().collect::<Vec<_>>().join(" ");
+            let error = Error::new(Kind::InvalidInput, format!("wrong configuration: {message}"));
+            match why.span() {
+                Some(span) => error.with("line", text[..span.start.min(text.len())].matches('\n').count() + 1),
+                None => error,
+            }
+        })
+    }
+
+    /// Reads the environment: `FOREBAY_LAKE`, `FOREBAY_RAM` … (see `config/reference.rs`).
+    ///
+    /// `variable` answers for one name, so that tests need no real environment.
+    pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut document = toml::Table::new();
+        for setting in reference::SETTINGS {
+            let Some(text) = variable(setting.env).filter(|text| !setting.env.is_empty() && !text.is_empty()) else {
+                continue;
+            };
+            let (table, name) = setting.key.rsplit_once('.').map_or((None, setting.key), |(t, n)| (Some(t), n));
+            let target = match table {
+                None => &mut document,
+                Some(table) => document
+                    .entry(table)
+                    .or_insert_with(|| toml::Table::new().into())
+                    .as_table_mut()
+                    .ok_or_else(|| Error::new(Kind::Internal, "a setting lies below a value").with("key", setting.key))?,
+            };
+            target.insert(name.into(), setting.shape.value(&text, setting.env)?);
+            // Checked one by one, so that the message can name the variable.
+            Self::deserialize(toml::Value::Table(document.clone())).map_err(|why| {
+                let message = why.message().lines().collect::<Vec<_>>().join(" ");
+                Error::new(Kind::InvalidInput, format!("wrong value in the environment: {message}"))
+                    .with("variable", setting.env)
+            })?;
+        }
+        let mut config = Self::deserialize(document)
+            .map_err(|why| Error::new(Kind::InvalidInput, format!("wrong value in the environment: {}", why.message())))?;
+        config.keys.extend(key_from_env(&variable)?);
+        Ok(config)
+    }
+
+    /// Lays `self` on top of `below`: what is said here wins, lists are replaced whole, the key of the
+    /// environment goes in front of those of the file.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        let mut keys = self.keys;
+        for key in below.keys {
+            if !keys.iter().any(|mine| mine.id == key.id) {
+                keys.push(key);
+            }
+        }
+        Self {
+            lake: self.lake.or(below.lake),
+            data: self.data.or(below.data),
+            ram: self.ram.or(below.ram),
+            nvme: self.nvme.or(below.nvme),
+            s3: self.s3.or(below.s3),
+            admin: self.admin.or(below.admin),
+            region: self.region.or(below.region),
+            consistency: self.consistency.or(below.consistency),
+            shutdown: self.shutdown.or(below.shutdown),
+            log: LogConfig {
+                format: self.log.format.or(below.log.format),
+                filter: self.log.filter.or(below.log.filter),
+                access: self.log.access.or(below.log.access),
+            },
+            limits: self.limits.over(below.limits),
+            cors: CorsConfig { origins: self.cors.origins.or(below.cors.origins) },
+            buckets: if self.buckets.is_empty() { below.buckets } else { self.buckets },
+            keys,
+        }
+    }
+}
+
+impl LimitsConfig {
+    fn over(self, below: Self) -> Self {
+        Self {
+            inflight_bytes: self.inflight_bytes.or(below.inflight_bytes),
+            inflight_requests: self.inflight_requests.or(below.inflight_requests),
+            connections: self.connections.or(below.connections),
+            lake_requests: self.lake_requests.or(below.lake_requests),
+            read_ahead: self.read_ahead.or(below.read_ahead),
+            write_fill: self.write_fill.or(below.write_fill),
+            scrub_period: self.scrub_period.or(below.scrub_period),
+            warm_parallel: self.warm_parallel.or(below.warm_parallel),
+            jobs: self.jobs.or(below.jobs),
+        }
+    }
+}
+
+/// The first key, set by `FOREBAY_ACCESS_KEY_ID` and `FOREBAY_SECRET_ACCESS_KEY`.
+fn key_from_env(variable: &impl Fn(&str) -> Option<String>) -> Result<Option<KeyConfig>> {
+    let set = |name| variable(name).filter(|text| !text.is_empty());
+    match (set(reference::ACCESS_KEY_ID), set(reference::SECRET_ACCESS_KEY)) {
+        (None, None) => Ok(None),
+        (Some(id), Some(secret)) => Ok(Some(KeyConfig {
+            id,
+            secret: Some(Secret::new(secret)),
+            secret_file: None,
+            access: KeyAccess::ReadWrite,
+            buckets: None,
+        })),
+        (id, _) => {
+            let (there, missing) = match id {
+                Some(_) => (reference::ACCESS_KEY_ID, reference::SECRET_ACCESS_KEY),
+                None => (reference::SECRET_ACCESS_KEY, reference::ACCESS_KEY_ID),
+            };
+            Err(Error::new(Kind::InvalidInput, format!("{there} is set but {missing} is not; set both or none")))
+        }
+    }
+}

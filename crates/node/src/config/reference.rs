@@ -1,0 +1,123 @@
+//! Every setting: key in the file, environment variable, default, meaning. The reference page is made from this
+//! table, and tests compare it with the schema, so none can be forgotten.
+
+use forebay_core::{Error, Kind, Result};
+
+/// Sets the id of the first access key.
+pub const ACCESS_KEY_ID: &str = "FOREBAY_ACCESS_KEY_ID";
+/// Sets the secret of the first access key.
+pub const SECRET_ACCESS_KEY: &str = "FOREBAY_SECRET_ACCESS_KEY";
+
+/// One setting.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Its key in `forebay.toml`, with the table in front.
+    pub key: &'static str,
+    /// Its environment variable; empty if it has none.
+    pub env: &'static str,
+    /// What a value looks like.
+    pub shape: Shape,
+    /// What holds if nobody says anything.
+    pub default: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+/// What a value looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Any text, also sizes (`4GiB`) and times (`5s`).
+    Text,
+    /// A whole number.
+    Number,
+    /// `true` or `false`.
+    Switch,
+    /// A list; in the environment separated by commas.
+    List,
+}
+
+impl Shape {
+    /// The value of an environment variable as the file would have it.
+    pub(super) fn value(self, text: &str, variable: &'static str) -> Result<toml::Value> {
+        let wrong = |what: &str| {
+            Error::new(Kind::InvalidInput, format!("'{text}' is not {what}")).with("variable", variable)
+        };
+        match self {
+            Self::Text => Ok(text.into()),
+            Self::Number => text.parse::<i64>().map(Into::into).map_err(|_| wrong("a whole number")),
+            Self::Switch => text.parse::<bool>().map(Into::into).map_err(|_| wrong("true or false")),
+            Self::List => Ok(text.split(',').map(|item| item.trim().to_owned()).collect::<Vec<_>>().into()),
+        }
+    }
+}
+
+macro_rules! settings {
+    ($($key:literal, $env:literal, $shape:ident, $default:literal, $help:literal;)+) => {
+        &[$(Setting { key: $key, env: $env, shape: Shape::$shape, default: $default, help: $help }),+]
+    };
+}
+
+/// All settings that have one value.
+pub const SETTINGS: &[Setting] = settings! {
+    "lake", "FOREBAY_LAKE", Text, "<data>/lake",
+        "The lake whose top-level folders are buckets: a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container or memory://. Credentials come from the usual environment variables and files, never from the URL.";
+    "data", "FOREBAY_DATA", Text, "./forebay-data",
+        "Folder for the NVMe tier, the key file and, unless `lake` is set, the lake.";
+    "ram", "FOREBAY_RAM", Text, "a quarter of the memory, at most 4GiB",
+        "Budget of the RAM tier.";
+    "nvme", "FOREBAY_NVME", Text, "half of the free disk, at most 100GiB",
+        "Budget of the NVMe tier; 0 switches it off.";
+    "s3", "FOREBAY_S3", Text, "127.0.0.1:9000",
+        "Address of the S3 front door; port 0 takes a free one.";
+    "admin", "FOREBAY_ADMIN", Text, "127.0.0.1:9001",
+        "Address of the admin API; anywhere but on loopback it asks for the bearer token in `<data>/keys.toml`.";
+    "region", "FOREBAY_REGION", Text, "us-east-1",
+        "The region that clients sign their requests for.";
+    "consistency", "FOREBAY_CONSISTENCY", Text, "5s",
+        "How fresh reads are: `immutable` (never asked again), a time like `5s` (asked again when older), or `always`.";
+    "shutdown", "FOREBAY_SHUTDOWN", Text, "10s",
+        "How long running requests may take to finish when the node is told to stop.";
+    "log.format", "FOREBAY_LOG_FORMAT", Text, "human",
+        "`human` or `json`.";
+    "log.filter", "FOREBAY_LOG", Text, "info",
+        "What is logged, as in `info` or `forebay_lake=debug,info`.";
+    "log.access", "FOREBAY_LOG_ACCESS", Switch, "true",
+        "Whether every S3 request gets a line: who, what, how many bytes, from which tier.";
+    "limits.inflight_bytes", "FOREBAY_LIMITS_INFLIGHT_BYTES", Text, "1GiB",
+        "Bytes of request bodies and answers in flight at the S3 front door; beyond it clients get 503 SlowDown.";
+    "limits.inflight_requests", "FOREBAY_LIMITS_INFLIGHT_REQUESTS", Number, "1024",
+        "Requests in flight at the S3 front door; beyond it clients get 503 SlowDown.";
+    "limits.connections", "FOREBAY_LIMITS_CONNECTIONS", Number, "4096",
+        "Open connections of the S3 front door.";
+    "limits.lake_requests", "FOREBAY_LIMITS_LAKE_REQUESTS", Number, "64",
+        "Requests in flight to one lake.";
+    "limits.read_ahead", "FOREBAY_LIMITS_READ_AHEAD", Text, "64MiB",
+        "How far read-ahead may run in front of one sequential reader; 0 switches it off.";
+    "limits.write_fill", "FOREBAY_LIMITS_WRITE_FILL", Text, "1GiB",
+        "The largest object that a write also puts into the cache.";
+    "limits.scrub_period", "FOREBAY_LIMITS_SCRUB_PERIOD", Text, "1h",
+        "Every block in RAM is checked again within this time; 0s switches the scrub off.";
+    "limits.warm_parallel", "FOREBAY_LIMITS_WARM_PARALLEL", Number, "8",
+        "Objects that a warm job reads at once.";
+    "limits.jobs", "FOREBAY_LIMITS_JOBS", Number, "16",
+        "Jobs that run at once.";
+    "cors.origins", "FOREBAY_CORS_ORIGINS", List, "none",
+        "Origins whose web pages may use the S3 front door, for example https://lab.example.org.";
+};
+
+/// What a `[[bucket]]` may say: key, default, meaning.
+pub const BUCKET_KEYS: &[(&str, &str, &str)] = &[
+    ("name", "required", "The name that clients use."),
+    ("lake", "the folder of this name in the default lake", "The lake URL whose root is the bucket: many lakes behind one door."),
+    ("consistency", "as above", "How fresh reads are in this bucket."),
+    ("public_read", "false", "Whether anybody may read and list the bucket without a key."),
+];
+
+/// What a `[[key]]` may say: key, default, meaning.
+pub const KEY_KEYS: &[(&str, &str, &str)] = &[
+    ("id", "required", "The access key id."),
+    ("secret", "this or `secret_file`", "The secret access key itself."),
+    ("secret_file", "this or `secret`", "A file that holds the secret access key."),
+    ("access", "read-write", "`read-only` or `read-write`."),
+    ("buckets", "all", "A list of the buckets that the key may use."),
+];

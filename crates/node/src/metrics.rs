@@ -1,0 +1,337 @@
+//! Every metric: name, unit, help, labels, and where its value comes from.
+//!
+//! Most values are read when somebody scrapes: the reservoir and the lakes count for themselves, and a
+//! [`Snapshot`] of their counters becomes samples. Only what nobody else counts (S3 requests) is recorded here.
+//! The names on the wire are `forebay_<name>[_<unit>][_total]`; `docs/reference/metrics.md` is made from
+//! [`all`]. Labels have few values on purpose: no key, no client, no path is ever a label.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_reservoir::ReservoirStats;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+#[cfg(test)]
+mod tests;
+
+/// Counter, gauge or histogram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts by size class.
+    Histogram,
+}
+
+/// One metric.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric {
+    /// Its name without prefix, unit and `_total`.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: MetricKind,
+    /// `bytes`, `seconds` or nothing.
+    pub unit: &'static str,
+    /// Its labels with their values.
+    pub labels: &'static str,
+    /// What it says.
+    pub help: &'static str,
+}
+
+impl Metric {
+    /// The name on the wire.
+    #[must_use]
+    pub fn wire_name(&self) -> String {
+        let unit = if self.unit.is_empty() { String::new() } else { format!("_{}", self.unit) };
+        let total = if self.kind == MetricKind::Counter { "_total" } else { "" };
+        format!("forebay_{}{unit}{total}", self.name)
+    }
+
+    fn unit(&self) -> Option<Unit> {
+        match self.unit {
+            "bytes" => Some(Unit::Bytes),
+            "seconds" => Some(Unit::Seconds),
+            _ => None,
+        }
+    }
+}
+
+/// What the counters of all parts said at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Both tiers.
+    pub reservoir: ReservoirStats,
+    /// Budgets of the tiers.
+    pub ram_budget_bytes: u64,
+    /// See above.
+    pub nvme_budget_bytes: u64,
+    /// Lakes, each under its URL.
+    pub lakes: Vec<LakeSnapshot>,
+    /// Jobs at work.
+    pub jobs_running: u64,
+    /// How long the node runs.
+    pub uptime: Duration,
+    /// Whether the node is ready.
+    pub ready: bool,
+}
+
+/// What was asked of one lake.
+#[derive(Debug, Clone, Default)]
+pub struct LakeSnapshot {
+    /// Its URL.
+    pub url: String,
+    /// Whether it answered last time.
+    pub up: bool,
+    /// Requests: operation, outcome, how many.
+    pub requests: Vec<(&'static str, &'static str, u64)>,
+    /// Bytes read from it.
+    pub read_bytes: u64,
+    /// Bytes written to it.
+    pub written_bytes: u64,
+}
+
+type Labels = Vec<(&'static str, String)>;
+type Samples = Vec<(Labels, u64)>;
+
+/// A metric that is read from a snapshot.
+struct Read {
+    metric: Metric,
+    samples: fn(&Snapshot) -> Samples,
+}
+
+macro_rules! reads {
+    ($($kind:ident $name:literal $unit:literal $labels:literal $help:literal = $samples:expr;)+) => {
+        &[$(Read {
+            metric: Metric { name: $name, kind: MetricKind::$kind, unit: $unit, labels: $labels, help: $help },
+            samples: $samples,
+        }),+]
+    };
+}
+
+fn one(value: u64) -> Samples {
+    vec![(Labels::new(), value)]
+}
+
+fn by<const N: usize>(label: &'static str, values: [(&str, u64); N]) -> Samples {
+    values.into_iter().map(|(name, value)| (vec![(label, name.to_owned())], value)).collect()
+}
+
+fn by_lake(snapshot: &Snapshot, value: impl Fn(&LakeSnapshot) -> u64) -> Samples {
+    snapshot.lakes.iter().map(|lake| (vec![("lake", lake.url.clone())], value(lake))).collect()
+}
+
+fn lake_requests(snapshot: &Snapshot) -> Samples {
+    let samples = snapshot.lakes.iter().flat_map(|lake| {
+        lake.requests.iter().map(|(operation, outcome, count)| {
+            let labels = vec![
+                ("lake", lake.url.clone()),
+                ("operation", (*operation).to_owned()),
+                ("outcome", (*outcome).to_owned()),
+            ];
+            (labels, *count)
+        })
+    });
+    samples.collect()
+}
+
+const READS: &[Read] = reads! {
+    Counter "lake_read" "bytes" "lake" "Bytes that the lake sent us."
+        = |s| by_lake(s, |lake| lake.read_bytes);
+    Counter "lake_written" "bytes" "lake" "Bytes that we sent to the lake."
+        = |s| by_lake(s, |lake| lake.written_bytes);
+    Counter "lake_requests" "" "lake, operation, outcome=ok|error" "Requests to the lake."
+        = lake_requests;
+    Gauge "lake_up" "" "lake" "1 if the lake answered when it was last asked."
+        = |s| by_lake(s, |lake| u64::from(lake.up));
+    Counter "served" "bytes" "source=ram|nvme|peer|lake" "Bytes handed to readers, by where they came from."
+        = |s| by("source", [("ram", s.reservoir.served_ram_bytes), ("nvme", s.reservoir.served_nvme_bytes), ("peer", 0), ("lake", s.reservoir.served_lake_bytes)]);
+    Counter "fetched" "bytes" "reason=demand|read_ahead" "Bytes that the cache asked from the lake, by why."
+        = |s| by("reason", [("demand", s.reservoir.fetched_demand_bytes), ("read_ahead", s.reservoir.fetched_read_ahead_bytes)]);
+    Gauge "tier_used" "bytes" "tier=ram|nvme" "Bytes of page data in a tier."
+        = |s| by("tier", [("ram", s.reservoir.ram_used_bytes), ("nvme", s.reservoir.nvme_used_bytes)]);
+    Gauge "tier_budget" "bytes" "tier=ram|nvme" "The most that a tier may hold."
+        = |s| by("tier", [("ram", s.ram_budget_bytes), ("nvme", s.nvme_budget_bytes)]);
+    Gauge "tier_pages" "" "tier=ram|nvme" "Pages in a tier."
+        = |s| by("tier", [("ram", s.reservoir.ram_pages), ("nvme", s.reservoir.nvme_pages)]);
+    Gauge "ram_held" "bytes" "" "Memory held by the segments of the RAM tier."
+        = |s| one(s.reservoir.ram_held_bytes);
+    Gauge "pinned" "bytes" "" "Bytes that may not be evicted because they are pinned."
+        = |s| one(s.reservoir.pinned_bytes);
+    Gauge "leased_pages" "" "" "Pages that a reader holds right now."
+        = |s| one(s.reservoir.leased_pages);
+    Counter "evicted_pages" "" "tier=ram|nvme" "Pages that had to go to make room."
+        = |s| by("tier", [("ram", s.reservoir.evicted_ram_pages), ("nvme", s.reservoir.evicted_nvme_pages)]);
+    Counter "corrupt_blocks" "" "tier=ram|nvme" "Blocks whose checksum did not match; each was fetched again."
+        = |s| by("tier", [("ram", s.reservoir.corrupt_ram_blocks), ("nvme", s.reservoir.corrupt_nvme_blocks)]);
+    Counter "scrubbed_blocks" "" "" "Blocks in RAM that the scrub has checked."
+        = |s| one(s.reservoir.scrubbed_blocks);
+    Counter "nvme_write_errors" "" "" "Pages that could not be written to the NVMe tier."
+        = |s| one(s.reservoir.nvme_write_errors);
+    Gauge "nvme_set_aside_files" "" "" "Files set aside because they were damaged or not ours."
+        = |s| one(s.reservoir.nvme_set_aside_files);
+    Gauge "jobs_running" "" "" "Jobs at work."
+        = |s| one(s.jobs_running);
+    Gauge "ready" "" "" "1 if the node is ready to serve."
+        = |s| one(u64::from(s.ready));
+    Gauge "uptime" "seconds" "" "How long the node has been running."
+        = |s| one(s.uptime.as_secs());
+};
+
+const S3_REQUESTS: Metric = Metric {
+    name: "s3_requests",
+    kind: MetricKind::Counter,
+    unit: "",
+    labels: "operation, status",
+    help: "S3 requests answered, by operation and HTTP status.",
+};
+const S3_REQUEST: Metric = Metric {
+    name: "s3_request",
+    kind: MetricKind::Histogram,
+    unit: "seconds",
+    labels: "operation",
+    help: "Time from the head of an S3 request to the end of its answer.",
+};
+const S3_RECEIVED: Metric = Metric {
+    name: "s3_received",
+    kind: MetricKind::Counter,
+    unit: "bytes",
+    labels: "",
+    help: "Bytes of request bodies taken from S3 clients.",
+};
+const S3_SENT: Metric = Metric {
+    name: "s3_sent",
+    kind: MetricKind::Counter,
+    unit: "bytes",
+    labels: "",
+    help: "Bytes of answer bodies sent to S3 clients.",
+};
+
+/// All metrics, for the reference page.
+pub fn all() -> impl Iterator<Item = Metric> {
+    READS.iter().map(|read| read.metric).chain([S3_REQUESTS, S3_REQUEST, S3_RECEIVED, S3_SENT])
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    operation: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation: String,
+}
+
+/// An S3 request that has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct RequestEnd<'a> {
+    /// The operation's name, from the edge's own fixed list.
+    pub operation: &'a str,
+    /// The HTTP status.
+    pub status: u16,
+    /// Bytes of its body.
+    pub received_bytes: u64,
+    /// Bytes of the answer's body.
+    pub sent_bytes: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// The registry of a node.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<OperationLabels, Histogram>,
+    received: Counter,
+    sent: Counter,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// A registry that takes a snapshot from `source` at each scrape.
+    pub fn new(source: impl Fn() -> Snapshot + Send + Sync + 'static) -> Self {
+        let mut registry = Registry::with_prefix("forebay");
+        let metrics_requests = Family::<RequestLabels, Counter>::default();
+        let seconds = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram);
+        let (received, sent) = (Counter::default(), Counter::default());
+        register(&mut registry, S3_REQUESTS, metrics_requests.clone());
+        register(&mut registry, S3_REQUEST, seconds.clone());
+        register(&mut registry, S3_RECEIVED, received.clone());
+        register(&mut registry, S3_SENT, sent.clone());
+        registry.register_collector(Box::new(Reader(Arc::new(source))));
+        Self { registry, requests: metrics_requests, seconds, received, sent }
+    }
+
+    /// Counts an S3 request that has ended.
+    pub fn record(&self, request: RequestEnd<'_>) {
+        let operation = request.operation.to_owned();
+        self.requests.get_or_create(&RequestLabels { operation: operation.clone(), status: request.status }).inc();
+        self.seconds.get_or_create(&OperationLabels { operation }).observe(request.elapsed.as_secs_f64());
+        self.received.inc_by(request.received_bytes);
+        self.sent.inc_by(request.sent_bytes);
+    }
+
+    /// The text that Prometheus reads (OpenMetrics).
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string cannot fail; if a collector did, the scrape shows what came before.
+        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        text
+    }
+}
+
+/// From 0.5 ms to 33 s.
+const SECONDS: [f64; 17] = [
+    0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0,
+];
+
+fn register(registry: &mut Registry, definition: Metric, metric: impl prometheus_client::registry::Metric) {
+    match definition.unit() {
+        Some(unit) => registry.register_with_unit(definition.name, definition.help.trim_end_matches('.'), unit, metric),
+        None => registry.register(definition.name, definition.help.trim_end_matches('.'), metric),
+    }
+}
+
+/// Turns snapshots into samples.
+struct Reader(Arc<dyn Fn() -> Snapshot + Send + Sync>);
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reader")
+    }
+}
+
+impl Collector for Reader {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let snapshot = (self.0)();
+        for Read { metric, samples } in READS {
+            let unit = metric.unit();
+            let kind = if metric.kind == MetricKind::Counter { MetricType::Counter } else { MetricType::Gauge };
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
+            for (labels, value) in samples(&snapshot) {
+                let sample = family.encode_family(&labels)?;
+                match metric.kind {
+                    MetricKind::Counter => ConstCounter::new(value).encode(sample)?,
+                    _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(sample)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! What a node runs with: validated, every default filled in.
+//!
+//! `Config` is what was typed; [`NodeOptions`] is what holds. [`NodeOptions::resolve`] is the only way from one
+//! to the other and raises every configuration error, each as one line that names the setting.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_core::{BucketName, Error, Kind, Result};
+use forebay_engine::Consistency;
+
+use crate::config::{
+    BucketConfig, Config, CorsConfig, KeyAccess, KeyConfig, LimitsConfig, LogConfig, LogFormat,
+};
+use crate::lake_url::LakeUrl;
+use crate::machine::Machine;
+use crate::value::{Freshness, Period, Secret, Size};
+
+#[cfg(test)]
+mod tests;
+
+/// The smallest RAM tier: below this a few large readers would starve each other.
+pub const RAM_BYTES_MIN: u64 = 64 << 20;
+/// The smallest NVMe tier, unless it is off.
+pub const NVME_BYTES_MIN: u64 = 64 << 20;
+const RAM_BYTES_DEFAULT_MAX: u64 = 4 << 30;
+const NVME_BYTES_DEFAULT_MAX: u64 = 100 << 30;
+
+/// Everything that `Node::start` needs.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    /// The lake whose top-level folders are buckets.
+    pub lake: LakeUrl,
+    /// Whether the lake is the default folder below the data folder, which the node makes itself.
+    pub lake_place: LakePlace,
+    /// Folder for the tiers and the keys.
+    pub data_dir: PathBuf,
+    /// Budget of the RAM tier.
+    pub ram_bytes: u64,
+    /// Budget of the NVMe tier; 0 is off.
+    pub nvme_bytes: u64,
+    /// Where the S3 front door listens.
+    pub s3_addr: SocketAddr,
+    /// Where the admin API listens.
+    pub admin_addr: SocketAddr,
+    /// The region that clients sign for.
+    pub region: String,
+    /// How fresh reads are, unless a bucket says otherwise.
+    pub consistency: Consistency,
+    /// How long a shutdown may take.
+    pub shutdown_deadline: Duration,
+    /// Logging.
+    pub log: LogOptions,
+    /// Limits.
+    pub limits: Limits,
+    /// Origins whose pages may use the S3 front door.
+    pub cors_origins: Vec<String>,
+    /// Buckets with settings of their own.
+    pub buckets: Vec<BucketSettings>,
+    /// Configured access keys; if there is none, the one in the key file holds.
+    pub keys: Vec<KeySettings>,
+}
+
+/// Who chose the lake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LakePlace {
+    /// Nobody: it is the folder below the data folder, made when missing.
+    Default,
+    /// The configuration: it has to be there.
+    Chosen,
+}
+
+/// Logging, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOptions {
+    /// How lines look.
+    pub format: LogFormat,
+    /// What is logged.
+    pub filter: String,
+    /// Whether each request gets a line.
+    pub access: bool,
+}
+
+/// Limits, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes in flight at the S3 edge.
+    pub inflight_bytes_max: u64,
+    /// Requests in flight at the S3 edge.
+    pub inflight_requests_max: usize,
+    /// Connections of the S3 edge.
+    pub connections_max: usize,
+    /// Requests in flight to one lake.
+    pub lake_requests_max: usize,
+    /// Read-ahead in front of one reader.
+    pub read_ahead_bytes_max: u64,
+    /// Largest object that a write puts into the cache.
+    pub write_fill_bytes_max: u64,
+    /// Every block in RAM is checked again within this time; zero is off.
+    pub scrub_period: Duration,
+    /// Objects that a warm job reads at once.
+    pub warm_parallel_max: usize,
+    /// Jobs that run at once.
+    pub jobs_running_max: usize,
+}
+
+/// A bucket with settings of its own.
+#[derive(Debug, Clone)]
+pub struct BucketSettings {
+    /// The name that clients use.
+    pub name: BucketName,
+    /// Its own lake; `None` is the folder of this name in the default lake.
+    pub lake: Option<LakeUrl>,
+    /// How fresh reads are.
+    pub consistency: Consistency,
+    /// Whether anybody may read it.
+    pub public_read: bool,
+}
+
+/// An access key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeySettings {
+    /// Its id.
+    pub id: String,
+    /// Its secret.
+    pub secret: Secret,
+    /// What it may do.
+    pub access: KeyAccess,
+    /// Which buckets it may use; `None` is all.
+    pub buckets: Option<Vec<BucketName>>,
+}
+
+impl NodeOptions {
+    /// Checks a configuration and fills in what it does not say, asking the machine for memory and disk.
+    pub fn resolve(config: Config) -> Result<Self> {
+        let data_dir = config.data.clone().unwrap_or_else(|| PathBuf::from("./forebay-data"));
+        let machine = Machine::measure(&nvme_dir(&data_dir))?;
+        Self::resolve_on(config, &machine)
+    }
+
+    /// As [`Self::resolve`], on a given machine.
+    pub fn resolve_on(config: Config, machine: &Machine) -> Result<Self> {
+        let data_dir = config.data.unwrap_or_else(|| PathBuf::from("./forebay-data"));
+        let (lake, lake_place) = match config.lake {
+            Some(text) => (LakeUrl::parse(&text).map_err(|error| error.with("setting", "lake"))?, LakePlace::Chosen),
+            None => (LakeUrl::folder(&data_dir.join("lake"))?, LakePlace::Default),
+        };
+        let consistency =
+            config.consistency.map_or(Consistency::RevalidateAfter(Duration::from_secs(5)), |freshness| freshness.0);
+        let s3_addr = address(config.s3.as_deref().unwrap_or("127.0.0.1:9000"), "s3")?;
+        let admin_addr = address(config.admin.as_deref().unwrap_or("127.0.0.1:9001"), "admin")?;
+        if s3_addr == admin_addr && s3_addr.port() != 0 {
+            let message = format!("s3 and admin are both {s3_addr}; give them different ports");
+            return Err(Error::new(Kind::InvalidInput, message).with("setting", "admin"));
+        }
+        Ok(Self {
+            lake,
+            lake_place,
+            ram_bytes: budget("ram", config.ram, RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4), RAM_BYTES_MIN)?,
+            nvme_bytes: nvme_budget(config.nvme, machine)?,
+            data_dir,
+            s3_addr,
+            admin_addr,
+            region: region(config.region)?,
+            consistency,
+            shutdown_deadline: config.shutdown.map_or(Duration::from_secs(10), |period| period.0),
+            log: LogOptions {
+                format: config.log.format.unwrap_or(LogFormat::Human),
+                filter: config.log.filter.unwrap_or_else(|| "info".into()),
+                access: config.log.access.unwrap_or(true),
+            },
+            limits: Limits::resolve(&config.limits)?,
+            cors_origins: origins(config.cors)?,
+            buckets: buckets(config.buckets, consistency)?,
+            keys: keys(config.keys)?,
+        })
+    }
+
+    /// The effective configuration, as a file would say it, secrets hidden.
+    #[must_use]
+    pub fn to_config(&self) -> Config {
+        Config {
+            lake: Some(self.lake.shown().to_owned()),
+            data: Some(self.data_dir.clone()),
+            ram: Some(Size(self.ram_bytes)),
+            nvme: Some(Size(self.nvme_bytes)),
+            s3: Some(self.s3_addr.to_string()),
+            admin: Some(self.admin_addr.to_string()),
+            region: Some(self.region.clone()),
+            consistency: Some(Freshness(self.consistency)),
+            shutdown: Some(Period(self.shutdown_deadline)),
+            log: LogConfig {
+                format: Some(self.log.format),
+                filter: Some(self.log.filter.clone()),
+                access: Some(self.log.access),
+            },
+            limits: self.limits.to_config(),
+            cors: CorsConfig { origins: Some(self.cors_origins.clone()) },
+            buckets: self.buckets.iter().map(BucketSettings::to_config).collect(),
+            keys: self.keys.iter().map(KeySettings::to_config).collect(),
+        }
+    }
+
+    /// Folder of the NVMe tier.
+    #[must_use]
+    pub fn nvme_dir(&self) -> PathBuf {
+        nvme_dir(&self.data_dir)
+    }
+}
+
+fn nvme_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("nvme")
+}
+
+impl Limits {
+    fn resolve(config: &LimitsConfig) -> Result<Self> {
+        Ok(Self {
+            inflight_bytes_max: budget("limits.inflight_bytes", config.inflight_bytes, 1 << 30, 16 << 20)?,
+            inflight_requests_max: count("limits.inflight_requests", config.inflight_requests, 1024)?,
+            connections_max: count("limits.connections", config.connections, 4096)?,
+            lake_requests_max: count("limits.lake_requests", config.lake_requests, 64)?,
+            read_ahead_bytes_max: config.read_ahead.map_or(64 << 20, |size| size.0),
+            write_fill_bytes_max: config.write_fill.map_or(1 << 30, |size| size.0),
+            scrub_period: config.scrub_period.map_or(Duration::from_secs(3600), |period| period.0),
+            warm_parallel_max: count("limits.warm_parallel", config.warm_parallel, 8)?,
+            jobs_running_max: count("limits.jobs", config.jobs, 16)?,
+        })
+    }
+
+    fn to_config(&self) -> LimitsConfig {
+        LimitsConfig {
+            inflight_bytes: Some(Size(self.inflight_bytes_max)),
+            inflight_requests: Some(self.inflight_requests_max),
+            connections: Some(self.connections_max),
+            lake_requests: Some(self.lake_requests_max),
+            read_ahead: Some(Size(self.read_ahead_bytes_max)),
+            write_fill: Some(Size(self.write_fill_bytes_max)),
+            scrub_period: Some(Period(self.scrub_period)),
+            warm_parallel: Some(self.warm_parallel_max),
+            jobs: Some(self.jobs_running_max),
+        }
+    }
+}
+
+impl BucketSettings {
+    fn to_config(&self) -> BucketConfig {
+        BucketConfig {
+            name: self.name.to_string(),
+            lake: self.lake.as_ref().map(|lake| lake.shown().to_owned()),
+            consistency: Some(Freshness(self.consistency)),
+            public_read: self.public_read,
+        }
+    }
+}
+
+impl KeySettings {
+    fn to_config(&self) -> KeyConfig {
+        KeyConfig {
+            id: self.id.clone(),
+            secret: Some(self.secret.clone()),
+            secret_file: None,
+            access: self.access,
+            buckets: self.buckets.as_ref().map(|names| names.iter().map(ToString::to_string).collect()),
+        }
+    }
+}
+
+fn wrong(setting: &'static str, message: impl Into<String>) -> Error {
+    Error::new(Kind::InvalidInput, message).with("setting", setting)
+}
+
+fn budget(setting: &'static str, said: Option<Size>, default: u64, min: u64) -> Result<u64> {
+    match said {
+        None => Ok(default.max(min)),
+        Some(size) if size.0 < min => {
+            Err(wrong(setting, format!("{size} is too little; give at least {}", Size(min))))
+        }
+        Some(size) => Ok(size.0),
+    }
+}
+
+fn nvme_budget(said: Option<Size>, machine: &Machine) -> Result<u64> {
+    match said {
+        Some(Size(0)) => Ok(0),
+        Some(size) => budget("nvme", Some(size), 0, NVME_BYTES_MIN),
+        // A nearly full disk gets no tier rather than an error: the node works without one.
+        None => Ok(Some(NVME_BYTES_DEFAULT_MAX.min(machine.disk_bytes / 2)).filter(|b| *b >= NVME_BYTES_MIN).unwrap_or(0)),
+    }
+}
+
+fn count(setting: &'static str, said: Option<usize>, default: usize) -> Result<usize> {
+    match said {
+        Some(0) => Err(wrong(setting, "must be at least 1")),
+        Some(count) if count > 1_000_000 => Err(wrong(setting, format!("{count} is too many; at most 1000000"))),
+        other => Ok(other.unwrap_or(default)),
+    }
+}
+
+/// An address to listen on. A leading `http://` is dropped, because the same variable names the endpoint for clients.
+fn address(text: &str, setting: &'static str) -> Result<SocketAddr> {
+    let bare = text.trim().trim_start_matches("http://").trim_end_matches('/');
+    let full = if bare.starts_with(':') { format!("0.0.0.0{bare}") } else { bare.to_owned() };
+    if let Ok(addr) = full.parse() {
+        return Ok(addr);
+    }
+    let resolved = full.to_socket_addrs().ok().and_then(|mut addrs| addrs.next());
+    resolved.ok_or_else(|| {
+        wrong(setting, format!("'{text}' is not an address to listen on; write for example 127.0.0.1:9000"))
+    })
+}
+
+fn region(said: Option<String>) -> Result<String> {
+    let region = said.unwrap_or_else(|| "us-east-1".into());
+    let is_fine = !region.is_empty() && region.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
+    if is_fine { Ok(region) } else { Err(wrong("region", format!("'{region}' is not a region; write for example us-east-1"))) }
+}
+
+fn origins(cors: CorsConfig) -> Result<Vec<String>> {
+    let origins = cors.origins.unwrap_or_default();
+    for origin in &origins {
+        let is_fine = origin == "*"
+            || url::Url::parse(origin)
+                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.path() == "/" && !origin.ends_with('/'));
+        if !is_fine {
+            let message = format!("'{origin}' is not an origin; write for example https://lab.example.org");
+            return Err(wrong("cors.origins", message));
+        }
+    }
+    Ok(origins)
+}
+
+fn buckets(said: Vec<BucketConfig>, consistency: Consistency) -> Result<Vec<BucketSettings>> {
+    let mut buckets: Vec<BucketSettings> = Vec::new();
+    for bucket in said {
+        let name = BucketName::new(&bucket.name).map_err(|error| error.with("setting", "bucket.name"))?;
+        if buckets.iter().any(|other| other.name == name) {
+            return Err(wrong("bucket.name", "the same bucket is there twice").with("bucket", name));
+        }
+        let lake = bucket.lake.as_deref().map(LakeUrl::parse).transpose();
+        buckets.push(BucketSettings {
+            lake: lake.map_err(|error| error.with("setting", "bucket.lake").with("bucket", &name))?,
+            consistency: bucket.consistency.map_or(consistency, |freshness| freshness.0),
+            public_read: bucket.public_read,
+            name,
+        });
+    }
+    Ok(buckets)
+}
+
+fn keys(said: Vec<KeyConfig>) -> Result<Vec<KeySettings>> {
+    let mut keys: Vec<KeySettings> = Vec::new();
+    for key in said {
+        check_key_id(&key.id)?;
+        if keys.iter().any(|other| other.id == key.id) {
+            return Err(wrong("key.id", "the same access key id is there twice").with("key", &key.id));
+        }
+        let secret = key_secret(&key)?;
+        let buckets = key.buckets.map(|names| names.iter().map(|name| BucketName::new(name)).collect::<Result<Vec<_>>>());
+        keys.push(KeySettings {
+            secret,
+            access: key.access,
+            buckets: buckets.transpose().map_err(|error| error.with("setting", "key.buckets").with("key", &key.id))?,
+            id: key.id,
+        });
+    }
+    Ok(keys)
+}
+
+/// Ids stand in headers and between slashes, so only plain characters.
+fn check_key_id(id: &str) -> Result<()> {
+    let is_fine = (3..=128).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-.".contains(&c));
+    if is_fine {
+        return Ok(());
+    }
+    Err(wrong("key.id", format!("'{id}' is not an access key id; use 3 to 128 letters, digits, '_', '-' or '.'")))
+}
+
+fn key_secret(key: &KeyConfig) -> Result<Secret> {
+    let secret = match (&key.secret, &key.secret_file) {
+        (Some(secret), None) => secret.clone(),
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(file).map_err(|why| {
+                Error::io(format!("cannot read the secret: {why}"), why).with("setting", "key.secret_file").with("file", file.display())
+            })?;
+            Secret::new(text.trim_end_matches(['\r', '\n']))
+        }
+        _ => return Err(wrong("key", "give either secret or secret_file").with("key", &key.id)),
+    };
+    // Shorter ones can be guessed from one signed request; the message must not repeat the secret.
+    if secret.reveal().len() < 8 {
+        return Err(wrong("key.secret", "the secret is shorter than 8 characters").with("key", &key.id));
+    }
+    Ok(secret)
+}
