@@ -1,0 +1,182 @@
+//! A file that nobody can see yet: written, hashed and synced before a rename makes it an object.
+//!
+//! It lies under `.forebay/folder/tmp` on the same file system as the object will. Dropping it removes it; one
+//! that a killed process left behind is removed by age when the lake is opened.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use forebay_core::{Error, Kind, Result};
+use md5::{Digest, Md5};
+use rustix::fs::{AtFlags, Dir, FileType, fstat, unlinkat};
+use rustix::io::Errno;
+
+use super::sidecar::{self, Stamp};
+use super::tree::{Tree, create_file, explain, open_folder};
+
+const AREA: &str = "tmp";
+
+/// What is older than this belongs to no running writer.
+const LEFTOVER_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How deep the leftovers of aborted uploads are removed: a folder with files.
+const LEFTOVER_DEPTH_MAX: usize = 2;
+
+/// A temporary file and the MD5 of what was written to it.
+#[derive(Debug)]
+pub(super) struct Temp {
+    tree: Arc<Tree>,
+    folder: OwnedFd,
+    name: String,
+    file: File,
+    md5: Md5,
+    is_published: bool,
+}
+
+impl Temp {
+    /// Makes an empty one.
+    pub(super) fn create(tree: &Arc<Tree>) -> Result<Self> {
+        let wrong = |errno: Errno| explain("cannot make a temporary file", errno);
+        let folder = tree.private(AREA).map_err(wrong)?;
+        let name = format!("{:032x}", fastrand::u128(..));
+        let file = create_file(folder.as_fd(), &name).map_err(wrong)?;
+        Ok(Self {
+            tree: Arc::clone(tree),
+            folder,
+            name,
+            file,
+            md5: Md5::new(),
+            is_published: false,
+        })
+    }
+
+    /// Appends and hashes.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.md5.update(bytes);
+        self.append(bytes)
+    }
+
+    /// Appends bytes that do not belong to the MD5.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all(bytes)
+            .map_err(|error| Error::io("cannot write an object's bytes", error))
+    }
+
+    /// The MD5 of what went through [`Temp::write`].
+    pub(super) fn md5(&self) -> [u8; 16] {
+        self.md5.clone().finalize().into()
+    }
+
+    /// The file, to copy into.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes the bytes durable and says what the file is like from now on.
+    pub(super) fn seal(&self) -> Result<Stamp> {
+        self.file
+            .sync_all()
+            .map_err(|error| Error::io("cannot sync an object's bytes", error))?;
+        let stat = fstat(&self.file).map_err(|errno| explain("cannot look at a temporary file", errno))?;
+        Ok(Stamp::of(&stat))
+    }
+
+    /// Where the file lies, for the rename.
+    pub(super) fn place(&self) -> (BorrowedFd<'_>, &str) {
+        (self.folder.as_fd(), &self.name)
+    }
+
+    /// The file has its final name now and must stay.
+    pub(super) fn published(&mut self) {
+        self.is_published = true;
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        if self.is_published {
+            return;
+        }
+        // The sidecar first: while the file is there, its inode cannot be another object's.
+        if let Ok(stat) = fstat(&self.file) {
+            sidecar::remove(&self.tree, stat.st_ino);
+        }
+        let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
+    }
+}
+
+/// Moves a private folder to where the leftovers are, so that it is gone at once, and removes it.
+pub(super) fn discard_folder(tree: &Tree, parent: BorrowedFd<'_>, name: &str) -> Result<()> {
+    let wrong = |errno: Errno| explain("cannot remove an upload", errno);
+    let tmp = tree.private(AREA).map_err(wrong)?;
+    let target = format!("{:032x}", fastrand::u128(..));
+    match rustix::fs::renameat(parent, name, &tmp, &target) {
+        Ok(()) => {}
+        Err(Errno::NOENT) => return Ok(()),
+        Err(errno) => return Err(wrong(errno)),
+    }
+    remove_tree(tree, tmp.as_fd(), &target, LEFTOVER_DEPTH_MAX);
+    Ok(())
+}
+
+/// Removes what killed writers left behind. Never fails: a leftover costs only space.
+pub(super) fn remove_leftovers(tree: &Tree, now: SystemTime) {
+    let Ok(Some(tmp)) = tree.private_if_made(AREA) else {
+        return;
+    };
+    let Ok(entries) = Dir::read_from(&tmp) else { return };
+    for entry in entries.flatten() {
+        let Ok(name) = entry.file_name().to_str() else {
+            continue;
+        };
+        if name == "." || name == ".." {
+            continue;
+        }
+        let Ok(stat) = super::tree::stat_name(tmp.as_fd(), name) else {
+            continue;
+        };
+        let age = now
+            .duration_since(Stamp::of(&stat).modified())
+            .unwrap_or_default();
+        if age > LEFTOVER_AGE_MAX {
+            tracing::info!(name, "removing what a killed writer left behind");
+            remove_tree(tree, tmp.as_fd(), name, LEFTOVER_DEPTH_MAX);
+        }
+    }
+}
+
+fn remove_tree(tree: &Tree, parent: BorrowedFd<'_>, name: &str, depth_max: usize) {
+    let Ok(stat) = super::tree::stat_name(parent, name) else {
+        return;
+    };
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        sidecar::remove(tree, stat.st_ino);
+        let _ = unlinkat(parent, name, AtFlags::empty());
+        return;
+    }
+    let Some(depth_max) = depth_max.checked_sub(1) else {
+        return;
+    };
+    let Ok(folder) = open_folder(parent, name) else {
+        return;
+    };
+    let Ok(entries) = Dir::read_from(&folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        match entry.file_name().to_str() {
+            Ok("." | "..") | Err(_) => {}
+            Ok(name) => remove_tree(tree, folder.as_fd(), name, depth_max),
+        }
+    }
+    let _ = unlinkat(parent, name, AtFlags::REMOVEDIR);
+}
+
+/// The error for a write that goes on after it has failed.
+pub(super) fn broken() -> Error {
+    Error::new(Kind::Cancelled, "the write has failed before; start it again")
+}

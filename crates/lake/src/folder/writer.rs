@@ -1,0 +1,163 @@
+//! The writer of a folder lake: bytes are gathered into pieces, and each piece is hashed and written off the runtime
+//! while the next one is gathered.
+//!
+//! At most two pieces are in memory. Nothing is visible before `finish`; dropping the writer removes the temporary
+//! file (a piece being written at that moment removes it when it is done).
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_core::{Error, ObjectKey, Result};
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::publish::{NewObject, publish};
+use super::temp::{Temp, broken};
+use super::tree::Tree;
+use super::{FolderLake, joined, off_runtime};
+use crate::etag::check_md5;
+use crate::{LakeWriter, PutOptions, PutReceipt};
+
+/// How many bytes are gathered before they are written: few hops, little memory.
+const PIECE_BYTES: usize = 2 << 20;
+
+/// Bytes on their way into a temporary file.
+pub(super) struct Sink {
+    gathered: Vec<Bytes>,
+    gathered_bytes: usize,
+    state: State,
+    written_bytes: u64,
+}
+
+enum State {
+    Idle(Temp),
+    /// Owns the temporary file until the piece is written.
+    Busy(JoinHandle<Result<Temp>>),
+    Broken,
+}
+
+impl Sink {
+    pub(super) fn new(temp: Temp) -> Self {
+        Self {
+            gathered: Vec::new(),
+            gathered_bytes: 0,
+            state: State::Idle(temp),
+            written_bytes: 0,
+        }
+    }
+
+    /// Takes bytes; waits for the piece before the last. Not cancel-safe: a cancelled sink is broken.
+    pub(super) async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        self.written_bytes += bytes.len() as u64;
+        self.gathered_bytes += bytes.len();
+        self.gathered.push(bytes);
+        if self.gathered_bytes >= PIECE_BYTES {
+            let temp = self.settle().await?;
+            self.flush(temp);
+        }
+        Ok(())
+    }
+
+    /// How many bytes were taken.
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.written_bytes
+    }
+
+    /// Waits for the piece being written and hands over the file and what is left to write.
+    pub(super) async fn finish(mut self) -> Result<(Temp, Vec<Bytes>)> {
+        let temp = self.settle().await?;
+        Ok((temp, self.gathered))
+    }
+
+    async fn settle(&mut self) -> Result<Temp> {
+        match std::mem::replace(&mut self.state, State::Broken) {
+            State::Idle(temp) => Ok(temp),
+            State::Busy(job) => joined(job.await),
+            State::Broken => Err(broken()),
+        }
+    }
+
+    fn flush(&mut self, mut temp: Temp) {
+        let pieces = std::mem::take(&mut self.gathered);
+        self.gathered_bytes = 0;
+        self.state = State::Busy(spawn_blocking(move || {
+            write_all(&mut temp, &pieces)?;
+            Ok(temp)
+        }));
+    }
+}
+
+/// Hashes and writes.
+pub(super) fn write_all(temp: &mut Temp, pieces: &[Bytes]) -> Result<()> {
+    pieces.iter().try_for_each(|piece| temp.write(piece))
+}
+
+/// See the top of this file.
+pub(super) struct FolderWriter {
+    pub(super) tree: Arc<Tree>,
+    pub(super) url: Arc<str>,
+    pub(super) key: ObjectKey,
+    pub(super) sink: Sink,
+}
+
+impl FolderWriter {
+    fn at(&self) -> impl Fn(Error) -> Error + use<> {
+        FolderLake::context(&self.url, &self.key)
+    }
+}
+
+#[async_trait]
+impl LakeWriter for FolderWriter {
+    async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        let at = self.at();
+        self.sink.write(bytes).await.map_err(at)
+    }
+
+    fn takes_attributes_at_finish(&self) -> bool {
+        true
+    }
+
+    async fn finish(self: Box<Self>, options: PutOptions) -> Result<PutReceipt> {
+        let at = self.at();
+        let Self { tree, key, sink, .. } = *self;
+        let (temp, rest) = sink.finish().await.map_err(&at)?;
+        off_runtime(move || finish_put(&tree, temp, &key, &rest, options))
+            .await
+            .map_err(at)
+    }
+
+    async fn abort(self: Box<Self>) -> Result<()> {
+        let at = self.at();
+        let (temp, _) = self.sink.finish().await.map_err(&at)?;
+        off_runtime(move || {
+            drop(temp);
+            Ok(())
+        })
+        .await
+        .map_err(at)
+    }
+}
+
+/// Writes what is left and makes the object visible.
+pub(super) fn finish_put(
+    tree: &Tree,
+    mut temp: Temp,
+    key: &ObjectKey,
+    rest: &[Bytes],
+    options: PutOptions,
+) -> Result<PutReceipt> {
+    write_all(&mut temp, rest)?;
+    let md5 = temp.md5();
+    check_md5(options.md5, md5)?;
+    let etag = hex::encode(md5);
+    publish(
+        tree,
+        temp,
+        NewObject {
+            key,
+            etag: &etag,
+            attributes: options.attributes,
+            mode: &options.mode,
+        },
+    )
+}
