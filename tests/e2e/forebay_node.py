@@ -69,6 +69,7 @@ class Node:
         self.lake_dir = self.root / "lake"
         self.lake = lake or f"file://{self.lake_dir}"
         self.ram, self.nvme, self.env, self.args = ram, nvme, dict(env or {}), list(args)
+        self.keys = True
         self.log = self.root / "node.log"
         self.ready_file = self.root / "ready.json"
         self.process: subprocess.Popen | None = None
@@ -88,7 +89,9 @@ class Node:
         command = [binary(), "serve", "--lake", self.lake, "--data", str(self.data), "--ram", self.ram, "--nvme", self.nvme]
         command += ["--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ready-file", str(self.ready_file), *self.args]
         env = dict(os.environ)
-        env.update({"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY}, **self.env)
+        if self.keys:
+            env.update({"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY})
+        env.update(self.env)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env)
         wait_for("the node to be ready", self._is_ready, READY_SECONDS_MAX)
