@@ -1,12 +1,19 @@
 //! Object stores behind one trait.
 //!
 //! Read in this order: [`Lake`] (`lake.rs`), the back-ends, the decorators, the scheduler.
+mod counted;
 mod etag;
+mod faulty;
 mod folder;
 mod get_range;
 mod lake;
 mod memory;
+mod operation;
+mod prefixed;
+mod throttled;
 
+pub use counted::{Counted, LakeCounters, LakeCounts, RequestCount};
+pub use faulty::{Fault, FaultHook, Faulty};
 pub use folder::FolderLake;
 pub use get_range::resolve_range;
 mod retry;
@@ -14,5 +21,8 @@ mod scheduler;
 
 pub use lake::*;
 pub use memory::MemoryLake;
+pub use operation::Operation;
+pub use prefixed::Prefixed;
+pub use throttled::{ThrottleOptions, Throttled};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use scheduler::{FetchPriority, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
