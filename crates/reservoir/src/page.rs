@@ -1,0 +1,241 @@
+//! A page in RAM: its frame, who waits for it, who holds it.
+//!
+//! Life cycle: made when a reader first wants it, filled block by block under claims, found by others through the
+//! index, evicted when nobody holds it. Holding is an `Arc`: readers, leases and fills each have one, and the index
+//! gives a page up only when its own is the last. So the memory of a page that was evicted, forgotten or
+//! quarantined lives until its last lease ends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+
+use bytes::Bytes;
+use forebay_core::{BLOCK_BYTES, BlockMask, Error, page_bytes};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::segment::{Claim, Frame};
+use crate::stats::Counters;
+use crate::{ObjectVersion, PageKey};
+
+/// One page of one object version in RAM.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) key: PageKey,
+    pub(crate) object: Arc<ObjectVersion>,
+    pub(crate) frame: Arc<Frame>,
+    /// Woken when a block was published or a claim given up.
+    changed: Notify,
+    /// Why the last fill failed; gone when the next one starts.
+    failure: Mutex<Option<Error>>,
+    /// Blocks that came from NVMe.
+    from_nvme: AtomicU16,
+    /// Blocks that were handed out at least once.
+    seen: AtomicU16,
+    pub(crate) pinned: AtomicBool,
+    leases: AtomicU32,
+    counters: Arc<Counters>,
+}
+
+/// How a wait for a block ended.
+#[derive(Debug)]
+pub(crate) enum Waited {
+    /// The block is there.
+    Ready,
+    /// Nobody fills it (any more), and why, if that is known.
+    Abandoned(Option<Error>),
+}
+
+impl Page {
+    /// A page without memory.
+    pub(crate) fn new(key: PageKey, object: Arc<ObjectVersion>, counters: Arc<Counters>) -> Self {
+        let frame = Frame::new(page_bytes(object.bytes, key.page));
+        Self::with_frame(key, object, frame, counters)
+    }
+
+    /// A page that was filled by a write.
+    pub(crate) fn with_frame(
+        key: PageKey,
+        object: Arc<ObjectVersion>,
+        frame: Frame,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            key,
+            object,
+            frame: Arc::new(frame),
+            changed: Notify::new(),
+            failure: Mutex::new(None),
+            from_nvme: AtomicU16::new(0),
+            seen: AtomicU16::new(0),
+            pinned: AtomicBool::new(false),
+            leases: AtomicU32::new(0),
+            counters,
+        }
+    }
+
+    /// Claims those of `wanted` that nobody has or fills; `None` if there are none.
+    pub(crate) fn claim(self: &Arc<Self>, wanted: BlockMask) -> Option<PageClaim> {
+        let claim = self.frame.claim(wanted)?;
+        self.failure.lock().take();
+        Some(PageClaim {
+            claim,
+            page: Arc::clone(self),
+        })
+    }
+
+    /// Waits until the block is there or nobody fills it. Cancel-safe.
+    pub(crate) async fn wait_for(&self, block: u32) -> Waited {
+        let wanted = BlockMask(1 << block);
+        loop {
+            let mut changed = std::pin::pin!(self.changed.notified());
+            changed.as_mut().enable();
+            let (present, claimed) = self.frame.state();
+            if present.contains(wanted) {
+                return Waited::Ready;
+            }
+            if !claimed.contains(wanted) {
+                return Waited::Abandoned(self.failure.lock().as_ref().map(Error::share));
+            }
+            changed.await;
+        }
+    }
+
+    /// Ends the pin of this page; says whether there was one.
+    pub(crate) fn unpin(&self) -> bool {
+        let was_pinned = self.pinned.swap(false, Ordering::AcqRel);
+        if was_pinned {
+            self.counters.pinned_ram_bytes.sub(self.frame.bytes() as u64);
+        }
+        was_pinned
+    }
+
+    /// Whether all these blocks came from NVMe.
+    pub(crate) fn came_from_nvme(&self, blocks: BlockMask) -> bool {
+        BlockMask(self.from_nvme.load(Ordering::Relaxed)).contains(blocks)
+    }
+
+    /// Remembers that the blocks were handed out; says whether any of them was before.
+    pub(crate) fn see(&self, blocks: BlockMask) -> bool {
+        let before = self.seen.fetch_or(blocks.0, Ordering::Relaxed);
+        before & blocks.0 != 0
+    }
+
+    /// Leases `start..end` of the page, or the front of it that lies together in memory; the block of `start` is present.
+    pub(crate) fn lease(self: &Arc<Self>, start: usize, end: usize) -> Bytes {
+        let end = start + self.frame.slice(start, end).len();
+        if self.leases.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.counters.leased_pages.add(1);
+        }
+        Bytes::from_owner(Lease {
+            page: Arc::clone(self),
+            start,
+            end,
+        })
+    }
+
+    /// The whole page as one run of bytes, of which only present blocks are valid: in place if it lies together, else copied.
+    pub(crate) fn flat(self: &Arc<Self>) -> Bytes {
+        if self.frame.slice(0, self.frame.bytes()).len() == self.frame.bytes() {
+            return self.lease(0, self.frame.bytes());
+        }
+        let mut copy = vec![0; self.frame.bytes()];
+        for block in self.frame.present().blocks() {
+            let start = block as usize * BLOCK_BYTES as usize;
+            let bytes = self.frame.slice(start, start + BLOCK_BYTES as usize);
+            copy[start..start + bytes.len()].copy_from_slice(bytes);
+        }
+        copy.into()
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.unpin();
+    }
+}
+
+/// Keeps a page while somebody looks at its bytes.
+struct Lease {
+    page: Arc<Page>,
+    start: usize,
+    end: usize,
+}
+
+impl AsRef<[u8]> for Lease {
+    fn as_ref(&self) -> &[u8] {
+        self.page.frame.slice(self.start, self.end)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.page.leases.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.page.counters.leased_pages.sub(1);
+        }
+    }
+}
+
+/// The exclusive right to fill blocks of a page. Whoever waits is woken by each block and when it is given up.
+#[derive(Debug)]
+pub(crate) struct PageClaim {
+    claim: Claim,
+    page: Arc<Page>,
+}
+
+impl PageClaim {
+    /// The page.
+    pub(crate) fn page(&self) -> &Arc<Page> {
+        &self.page
+    }
+
+    /// The blocks, to give memory to.
+    pub(crate) fn claim_mut(&mut self) -> &mut Claim {
+        &mut self.claim
+    }
+
+    /// The blocks that are still to be filled.
+    pub(crate) fn blocks(&self) -> BlockMask {
+        self.claim.blocks()
+    }
+
+    /// Passes some of the blocks to a claim of their own; `None` if it has none of them.
+    pub(crate) fn split_off(&mut self, blocks: BlockMask) -> Option<Self> {
+        let claim = self.claim.split_off(blocks)?;
+        Some(Self {
+            claim,
+            page: Arc::clone(&self.page),
+        })
+    }
+
+    /// Writes bytes into one block.
+    pub(crate) fn write(&mut self, block: u32, offset: usize, bytes: &[u8]) {
+        self.claim.write(block, offset, bytes);
+    }
+
+    /// Makes a filled block readable and wakes those who wait.
+    pub(crate) fn publish(&mut self, block: u32, checksum: u32) {
+        self.claim.publish(block, checksum);
+        self.page.changed.notify_waiters();
+    }
+
+    /// Marks blocks as read from NVMe (before they are published).
+    pub(crate) fn mark_from_nvme(&self, blocks: BlockMask) {
+        self.page.from_nvme.fetch_or(blocks.0, Ordering::Relaxed);
+    }
+
+    /// Gives the blocks up and tells those who wait why.
+    pub(crate) fn fail(self, error: &Error) {
+        *self.page.failure.lock() = Some(error.share());
+    }
+}
+
+impl Drop for PageClaim {
+    fn drop(&mut self) {
+        // The blocks are free again before the waiters look.
+        let blocks = self.claim.blocks();
+        drop(self.claim.split_off(blocks));
+        if !blocks.is_empty() {
+            self.page.changed.notify_waiters();
+        }
+    }
+}

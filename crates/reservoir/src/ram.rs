@@ -1,0 +1,249 @@
+//! The RAM tier: pages under a byte budget.
+//!
+//! Readers ask for a page, claim the blocks that are missing and have them given memory here ([`RamTier::back`]). When there is
+//! none, the eviction policy names victims among the pages that nobody holds; a victim leaves the index and, if there is an
+//! NVMe tier, goes to the queue of the demoter, which holds it until it is written. Pinned pages are kept out of the policy.
+//!
+//! Limits: memory by the arena's budget; pinned bytes by a share of it; reserved runs by a share of it. A full queue of
+//! the demoter means the page is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use forebay_core::{BlockMask, PAGE_BYTES, PageIndex, page_bytes, page_count};
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::arena::{Arena, Extent};
+use crate::eviction::{Eviction, S3Fifo};
+use crate::index::{Entry, EntryHandle, Index};
+use crate::page::{Page, PageClaim};
+use crate::pin::Pins;
+use crate::run::Run;
+use crate::stats::Counters;
+use crate::{ObjectId, ObjectVersion, PageKey};
+
+/// Reserved runs may take one part in this many of the budget.
+const RESERVED_SHARE: u64 = 4;
+
+/// Pages in RAM.
+#[derive(Debug)]
+pub(crate) struct RamTier {
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) pins: Pins,
+    policy: Mutex<Box<dyn Eviction>>,
+    budget_bytes: u64,
+    demoter: Option<mpsc::Sender<Arc<Page>>>,
+    pub(crate) counters: Arc<Counters>,
+}
+
+impl RamTier {
+    /// An empty tier; evicted pages go to `demoter`.
+    pub(crate) fn new(
+        budget_bytes: u64,
+        demoter: Option<mpsc::Sender<Arc<Page>>>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            arena: Arc::new(Arena::new(budget_bytes)),
+            index: Arc::new(Index::new(Arc::clone(&counters))),
+            pins: Pins::default(),
+            policy: Mutex::new(Box::new(S3Fifo::new())),
+            budget_bytes,
+            demoter,
+            counters,
+        }
+    }
+
+    /// The budget.
+    pub(crate) fn budget_bytes(&self) -> u64 {
+        self.budget_bytes
+    }
+
+    /// The entry of an object, to read or fill it.
+    pub(crate) fn entry(&self, object: &ObjectVersion) -> EntryHandle {
+        self.index.entry(object, || self.pins.covers(object))
+    }
+
+    /// Gives memory to the claimed blocks, from the run if there is one, else by eviction. `false` if there is none to be had.
+    pub(crate) fn back(&self, claim: &mut PageClaim, run: Option<&Run>) -> bool {
+        let page = Arc::clone(claim.page());
+        let claim = claim.claim_mut();
+        if claim.unbacked() == BlockMask::full(page.frame.bytes() as u64)
+            && let Some(extent) = run.and_then(|run| run.take(page.key.page))
+        {
+            claim.attach(0, extent);
+        }
+        while let Some((first, bytes)) = first_unbacked(&page, claim.unbacked()) {
+            let Some(extents) = self.allocate(bytes) else {
+                return false;
+            };
+            let mut block = first;
+            for extent in extents {
+                block = claim.attach(block, extent);
+            }
+        }
+        self.admit(&page);
+        true
+    }
+
+    /// Tells the policy about a page that has memory, or counts it as pinned.
+    pub(crate) fn admit(&self, page: &Arc<Page>) {
+        let is_pinned = page.pinned.load(Ordering::Relaxed)
+            || self
+                .index
+                .get(&page.key.object)
+                .is_some_and(|entry| entry.is_pinned())
+                && self.pin_page(page);
+        if !is_pinned {
+            self.policy.lock().insert(page.key, page.frame.backed_bytes());
+        }
+    }
+
+    /// Memory, by eviction if needed.
+    pub(crate) fn allocate(&self, bytes: u64) -> Option<Vec<Extent>> {
+        if bytes > self.budget_bytes {
+            return None;
+        }
+        loop {
+            if let Some(extents) = self.arena.allocate(bytes) {
+                return Some(extents);
+            }
+            self.evict_one()?;
+        }
+    }
+
+    /// Memory for the pages of an object that lies together, by eviction of as many bytes if needed.
+    pub(crate) fn allocate_run(&self, object_bytes: u64) -> Option<Vec<Extent>> {
+        if object_bytes > self.arena.segment_bytes() {
+            return None;
+        }
+        let pages = (0..page_count(object_bytes) as u32).map(PageIndex);
+        let parts: Vec<u64> = pages.map(|page| page_bytes(object_bytes, page)).collect();
+        if let Some(extents) = self.arena.allocate_run(&parts) {
+            return Some(extents);
+        }
+        let mut evicted_bytes = 0;
+        while evicted_bytes < object_bytes {
+            evicted_bytes += self.evict_one()?;
+        }
+        self.arena.allocate_run(&parts)
+    }
+
+    /// A run for an object that is about to be read whole; shared with those who read it already.
+    pub(crate) fn reserve_run(&self, entry: &Entry) -> Option<Arc<Run>> {
+        let bytes = entry.object.bytes;
+        let mut of_entry = entry.run.lock();
+        if let Some(run) = of_entry.upgrade() {
+            return Some(run);
+        }
+        let fits = bytes > PAGE_BYTES && bytes <= self.arena.segment_bytes();
+        if !fits
+            || !entry.is_empty()
+            || !self
+                .counters
+                .reserved_bytes
+                .add_within(bytes, self.budget_bytes / RESERVED_SHARE)
+        {
+            return None;
+        }
+        let Some(extents) = self.allocate_run(bytes) else {
+            self.counters.reserved_bytes.sub(bytes);
+            return None;
+        };
+        let run = Arc::new(Run::new(extents, bytes, Arc::clone(&self.counters)));
+        *of_entry = Arc::downgrade(&run);
+        Some(run)
+    }
+
+    /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
+    fn evict_one(&self) -> Option<u64> {
+        loop {
+            let mut may_go = |key: &PageKey| {
+                self.index
+                    .get(&key.object)
+                    .is_none_or(|entry| entry.is_idle(key.page))
+            };
+            let key = self.policy.lock().victim(&mut may_go)?;
+            let mut still_there = None;
+            let taken = self.index.take(&key, |page| {
+                still_there = Some(page.frame.backed_bytes());
+                Arc::strong_count(page) == 1
+            });
+            let Some(page) = taken else {
+                if let Some(bytes) = still_there {
+                    self.policy.lock().insert(key, bytes); // Somebody took it in between.
+                }
+                continue;
+            };
+            self.index.sweep(&key.object);
+            self.counters.evicted_ram_pages.add(1);
+            let bytes = page.frame.backed_bytes();
+            self.demote(page);
+            return Some(bytes);
+        }
+    }
+
+    fn demote(&self, page: Arc<Page>) {
+        let Some(demoter) = &self.demoter else { return };
+        if !page.frame.present().is_empty() && demoter.try_send(page).is_err() {
+            self.counters.demotions_dropped.add(1);
+        }
+    }
+
+    /// A page was read again: it should stay longer.
+    pub(crate) fn touch(&self, key: &PageKey) {
+        self.policy.lock().touch(key);
+    }
+
+    /// Takes a bad page out of the index; whoever holds it keeps it, nobody else finds it.
+    pub(crate) fn quarantine(&self, page: &Arc<Page>, corrupt: BlockMask) {
+        self.counters.corrupt_ram_blocks.add(u64::from(corrupt.count()));
+        let object = &page.object;
+        tracing::warn!(bucket = %object.bucket, key = %object.key, page = %page.key.page, blocks = ?corrupt,
+            "page in ram does not match its checksum, dropped");
+        if let Some(page) = self.index.take(&page.key, |found| Arc::ptr_eq(found, page)) {
+            self.release(&page);
+        }
+    }
+
+    /// Drops a page that got no memory, so that it does not stay in the index empty.
+    pub(crate) fn drop_if_empty(&self, page: &Arc<Page>) {
+        let is_unused = |found: &Arc<Page>| {
+            Arc::ptr_eq(found, page) && Arc::strong_count(found) == 2 && page.frame.backed().is_empty()
+        };
+        drop(self.index.take(&page.key, is_unused));
+    }
+
+    /// Forgets an object; how many bytes of it were there.
+    pub(crate) fn forget(&self, id: &ObjectId) -> u64 {
+        let pages = self.index.remove(id);
+        pages.iter().map(|page| self.release(page)).sum()
+    }
+
+    /// Forgets what was kept about a page that left the index; how many bytes it had.
+    fn release(&self, page: &Arc<Page>) -> u64 {
+        self.policy.lock().remove(&page.key);
+        page.unpin();
+        page.frame.backed_bytes()
+    }
+
+    /// Puts a page that a write filled into the index.
+    pub(crate) fn insert(&self, entry: &Entry, page: Arc<Page>) {
+        self.index.put(entry, Arc::clone(&page));
+        self.admit(&page);
+    }
+
+    /// Takes a page that is now pinned out of the policy.
+    pub(crate) fn exempt(&self, key: &PageKey) {
+        self.policy.lock().remove(key);
+    }
+}
+
+/// The first run of blocks without memory: its first block and its bytes.
+fn first_unbacked(page: &Page, unbacked: BlockMask) -> Option<(u32, u64)> {
+    let first = unbacked.blocks().next()?;
+    let run = (first..).take_while(|block| unbacked.blocks().any(|other| other == *block));
+    Some((first, run.map(|block| page.frame.block_bytes(block) as u64).sum()))
+}

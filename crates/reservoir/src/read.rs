@@ -1,0 +1,345 @@
+//! A read: pages in order, what is missing claimed and fetched ahead of the consumer.
+//!
+//! Life cycle of a read: it plans a window of pages in front of the consumer (finds or makes each page, claims the missing blocks
+//! that nobody else fills, gives them memory, hands the claims to the filler), then waits for the next block, checks
+//! every block that it is about to hand out, and leases the bytes. A block that fails the check is a miss: its page is
+//! quarantined and planned again. A fill that failed for a reason that may pass is tried once more.
+//!
+//! Limits: one read holds at most a window of pages. When there is no memory even for the next page it waits a moment, then
+//! streams past the cache ([`Bypass`]); it never waits for memory without an end.
+
+mod bypass;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result};
+use futures::StreamExt;
+
+use crate::fill::Want;
+use crate::index::EntryHandle;
+use crate::page::{Page, PageClaim, Waited};
+use crate::reservoir::Reservoir;
+use crate::run::Run;
+use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
+
+pub(crate) use bypass::BYPASSES_MAX;
+use bypass::Bypass;
+
+/// Bytes in front of the consumer that one read has planned, at most.
+const WINDOW_BYTES_MAX: u64 = 16 << 20;
+/// One read may hold one part in this many of the RAM budget.
+const WINDOW_SHARE: u64 = 8;
+/// How long a read waits for memory before it goes past the cache.
+const SPACE_WAIT_MAX: Duration = Duration::from_millis(100);
+/// How often a read sees fills fail, or pages turn out corrupt, before it gives up.
+const FAILURES_MAX: u32 = 2;
+const CORRUPT_MAX: u32 = 3;
+const ABANDONED_MAX: u32 = 16;
+
+/// One read under way.
+struct Reading {
+    reservoir: Arc<Reservoir>,
+    entry: EntryHandle,
+    want: Want,
+    range: ByteRange,
+    /// The next byte to hand out.
+    position: u64,
+    /// Pages up to here are in `ahead`.
+    planned: u64,
+    window_bytes: u64,
+    ahead: VecDeque<Planned>,
+    run: Option<Arc<Run>>,
+    bypass: Option<Bypass>,
+    started: bool,
+    failures: u32,
+    corrupt: u32,
+    abandoned: u32,
+}
+
+/// A page in the window.
+#[derive(Clone)]
+struct Planned {
+    page: Arc<Page>,
+    /// Blocks that were in RAM when the read came by.
+    found: BlockMask,
+}
+
+impl Reservoir {
+    /// The bytes of a range, in order, each checked, each piece within one page and leased from RAM where possible.
+    ///
+    /// Missing blocks come from NVMe or from `source`, once however many read them. Nothing happens before the stream is polled,
+    /// inside a tokio runtime. Dropping it is safe at any time; fills that it started go on for the others.
+    pub fn read(
+        self: &Arc<Self>,
+        object: &ObjectVersion,
+        range: ByteRange,
+        source: &Arc<dyn Source>,
+    ) -> PieceStream {
+        if range.end() > object.bytes {
+            let error = Error::new(Kind::OutOfRange, "the range ends past the end of the object")
+                .with("range", range)
+                .with("bytes", object.bytes);
+            return futures::stream::once(async { Err(error) }).boxed();
+        }
+        let entry = self.ram.entry(object);
+        let want = Want {
+            object: Arc::clone(&entry.object),
+            source: Arc::clone(source),
+            priority: Priority::Demand,
+        };
+        let reading = Reading {
+            reservoir: Arc::clone(self),
+            entry,
+            want,
+            range,
+            position: range.start(),
+            planned: range.start(),
+            window_bytes: WINDOW_BYTES_MAX
+                .min(self.ram.budget_bytes() / WINDOW_SHARE)
+                .max(PAGE_BYTES),
+            ahead: VecDeque::new(),
+            run: None,
+            bypass: None,
+            started: false,
+            failures: 0,
+            corrupt: 0,
+            abandoned: 0,
+        };
+        futures::stream::try_unfold(reading, |mut reading| async move {
+            let piece = reading.next().await?;
+            Ok(piece.map(|piece| (piece, reading)))
+        })
+        .boxed()
+    }
+
+    /// Fetches a range that nobody asked for yet, as far as memory is there; skipped when enough is in flight.
+    fn fetch_ahead(&self, entry: &EntryHandle, range: ByteRange, want: &Want) {
+        let in_flight = self.counters.read_ahead_bytes.get();
+        if in_flight + range.len() > self.ram.budget_bytes() / WINDOW_SHARE {
+            return;
+        }
+        let mut claims = Vec::new();
+        for index in range.pages() {
+            let page = self.ram.index.page(entry, index);
+            let Some(mut claim) = page.claim(wanted_blocks(index, range)) else {
+                continue;
+            };
+            if !self.ram.back(&mut claim, None) {
+                drop(claim);
+                self.ram.drop_if_empty(&page);
+                break;
+            }
+            claims.push(claim);
+        }
+        let want = Want {
+            priority: Priority::ReadAhead,
+            ..want.clone()
+        };
+        self.filler.start(claims, &want);
+    }
+}
+
+/// The blocks of a page that hold bytes of the range.
+fn wanted_blocks(page: PageIndex, range: ByteRange) -> BlockMask {
+    let start = range.start().saturating_sub(page.start());
+    let end = range.end().saturating_sub(page.start()).min(PAGE_BYTES);
+    BlockMask::covering(start, end)
+}
+
+impl Reading {
+    /// The next piece, or `None` at the end.
+    async fn next(&mut self) -> Result<Option<Piece>> {
+        loop {
+            if self.position >= self.range.end() {
+                return Ok(None);
+            }
+            if let Some(piece) = self.next_past_cache().await? {
+                return Ok(Some(piece));
+            }
+            if self.planned < self.range.end() && self.planned - self.position <= self.window_bytes / 2 {
+                self.plan();
+            }
+            let Some(front) = self.ahead.front().cloned() else {
+                self.wait_for_memory().await?;
+                continue;
+            };
+            let block = ((self.position % PAGE_BYTES) / BLOCK_BYTES) as u32;
+            match front.page.wait_for(block).await {
+                Waited::Ready => {
+                    if let Some(piece) = self.hand_out(&front)? {
+                        return Ok(Some(piece));
+                    }
+                }
+                Waited::Abandoned(failure) => self.after_failure(failure)?,
+            }
+        }
+    }
+
+    /// Plans pages up to the end of the window, or as far as there is memory, and starts their fills.
+    fn plan(&mut self) {
+        let is_first = !std::mem::replace(&mut self.started, true);
+        if is_first && ByteRange::whole(self.want.object.bytes) == Some(self.range) {
+            self.run = self.reservoir.ram.reserve_run(&self.entry);
+        }
+        let target = self.range.end().min(self.position + self.window_bytes);
+        let mut claims: Vec<PageClaim> = Vec::new();
+        while self.planned < target {
+            let index = PageIndex(
+                u32::try_from(self.planned / PAGE_BYTES).expect("objects have fewer than 2^32 pages"),
+            );
+            let rest = ByteRange::new(self.planned, self.range.end()).expect("planned is before the end");
+            let wanted = wanted_blocks(index, rest);
+            let page = self.reservoir.ram.index.page(&self.entry, index);
+            let found = page.frame.present();
+            if !found.contains(wanted)
+                && let Some(mut claim) = page.claim(wanted)
+            {
+                if !self.reservoir.ram.back(&mut claim, self.run.as_deref()) {
+                    drop(claim);
+                    self.reservoir.ram.drop_if_empty(&page);
+                    break;
+                }
+                claims.push(claim);
+            }
+            self.ahead.push_back(Planned { page, found });
+            self.planned = (index.start() + PAGE_BYTES).min(self.range.end());
+        }
+        self.reservoir.filler.start(claims, &self.want);
+        if is_first {
+            self.look_ahead();
+        }
+    }
+
+    /// Has bytes past this request fetched if its reader looks sequential.
+    fn look_ahead(&self) {
+        let bytes = self.want.object.bytes;
+        let ahead = self
+            .reservoir
+            .read_ahead
+            .lock()
+            .observe(self.entry.id, self.range, bytes);
+        if let Some(range) = ahead {
+            self.reservoir.fetch_ahead(&self.entry, range, &self.want);
+        }
+    }
+
+    /// Checks and leases what is there from the position on; `None` if it was corrupt and has been planned again.
+    fn hand_out(&mut self, front: &Planned) -> Result<Option<Piece>> {
+        let page = &front.page;
+        let page_start = page.key.page.start();
+        let start = (self.position - page_start) as usize;
+        let end = (self.range.end() - page_start).min(PAGE_BYTES) as usize;
+        let bytes = page.lease(start, end);
+        let blocks = BlockMask::covering(start as u64, (start + bytes.len()) as u64);
+        let corrupt = page.frame.corrupt(blocks);
+        if !corrupt.is_empty() {
+            self.reservoir.ram.quarantine(page, corrupt);
+            self.corrupt += 1;
+            if self.corrupt > CORRUPT_MAX {
+                return Err(Error::new(
+                    Kind::Checksum,
+                    "pages in ram keep failing their checksum; check the memory of this machine",
+                )
+                .with("bucket", &self.want.object.bucket)
+                .with("key", &self.want.object.key));
+            }
+            self.plan_again();
+            return Ok(None);
+        }
+        if page.see(blocks) && front.found.contains(blocks) {
+            self.reservoir.ram.touch(&page.key);
+        }
+        let tier = match () {
+            () if front.found.contains(blocks) => Tier::Ram,
+            () if page.came_from_nvme(blocks) => Tier::Nvme,
+            () => Tier::Lake,
+        };
+        let piece = Piece {
+            start: self.position,
+            bytes,
+            tier,
+        };
+        self.advance(&piece);
+        Ok(Some(piece))
+    }
+
+    fn advance(&mut self, piece: &Piece) {
+        self.reservoir
+            .counters
+            .served(piece.tier, piece.bytes.len() as u64);
+        self.position += piece.bytes.len() as u64;
+        let is_done = |planned: &Planned| planned.page.key.page.start() + PAGE_BYTES <= self.position;
+        while self.ahead.front().is_some_and(is_done) {
+            self.ahead.pop_front();
+        }
+    }
+
+    /// Forgets the window, so that the next round looks at every page anew.
+    fn plan_again(&mut self) {
+        self.ahead.clear();
+        self.planned = self.position;
+    }
+
+    /// The fill of the next block was given up: try again, or give up too.
+    fn after_failure(&mut self, failure: Option<Error>) -> Result<()> {
+        if self.reservoir.filler.is_stopped() {
+            return Err(Error::new(Kind::Cancelled, "the cache is shutting down"));
+        }
+        self.abandoned += 1;
+        if let Some(error) = failure {
+            self.failures += 1;
+            if !error.is_retryable() || self.failures >= FAILURES_MAX {
+                return Err(error);
+            }
+        } else if self.abandoned > ABANDONED_MAX {
+            return Err(Error::new(
+                Kind::Internal,
+                "fills were given up again and again without a reason",
+            ));
+        }
+        self.plan_again();
+        Ok(())
+    }
+
+    /// Waits a moment for memory, then opens a way past the cache.
+    async fn wait_for_memory(&mut self) -> Result<()> {
+        let reservoir = Arc::clone(&self.reservoir);
+        let deadline = tokio::time::Instant::now() + SPACE_WAIT_MAX;
+        while reservoir.ram.budget_bytes() >= PAGE_BYTES {
+            let mut freed = std::pin::pin!(reservoir.ram.arena.space_freed.notified());
+            freed.as_mut().enable();
+            self.plan();
+            if !self.ahead.is_empty() {
+                return Ok(());
+            }
+            if tokio::time::timeout_at(deadline, freed).await.is_err() {
+                break;
+            }
+        }
+        let end = self.range.end().min(self.position + self.window_bytes);
+        let range = ByteRange::new(self.position, end)?;
+        self.bypass = Some(Bypass::open(&self.reservoir, &self.want, range).await?);
+        Ok(())
+    }
+
+    /// The next piece from the source itself, while a bypass is open.
+    async fn next_past_cache(&mut self) -> Result<Option<Piece>> {
+        let Some(bypass) = &mut self.bypass else {
+            return Ok(None);
+        };
+        let Some(bytes) = bypass.next().await? else {
+            self.bypass = None;
+            return Ok(None);
+        };
+        let piece = Piece {
+            start: self.position,
+            bytes,
+            tier: Tier::Lake,
+        };
+        self.advance(&piece);
+        self.planned = self.planned.max(self.position);
+        Ok(Some(piece))
+    }
+}

@@ -1,0 +1,150 @@
+//! The reservoir: both tiers and the tasks that serve them, behind one object.
+//!
+//! Life cycle: [`Reservoir::open`] recovers the NVMe tier and starts the tasks (fault-in thread, demoter, scrub);
+//! [`Reservoir::shutdown`] ends fills, writes RAM to NVMe while there is time, and closes the disk. Dropping
+//! it without shutdown stops the tasks and loses nothing but warmth.
+
+mod contents;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::Result;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::arena::FaultIn;
+use crate::demote;
+use crate::fill::Filler;
+use crate::nvme::{NvmeOptions, NvmeStore};
+use crate::nvme_names::NamedNvme;
+use crate::ram::RamTier;
+use crate::read::BYPASSES_MAX;
+use crate::read_ahead::ReadAhead;
+use crate::scrub::scrub;
+use crate::stats::Counters;
+use crate::{ReservoirOptions, ReservoirStats};
+
+pub use contents::{CacheChange, Residency};
+
+/// Read-ahead of one reader may take one part in this many of the RAM budget.
+const READ_AHEAD_SHARE: u64 = 8;
+
+/// Pages of objects in RAM and on NVMe, filled once, checked always. Shared by `Arc`.
+#[derive(Debug)]
+pub struct Reservoir {
+    pub(crate) ram: Arc<RamTier>,
+    pub(crate) filler: Filler,
+    pub(crate) read_ahead: Mutex<ReadAhead>,
+    pub(crate) bypasses: Arc<Semaphore>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) write_fill_bytes_max: u64,
+    nvme: Option<Arc<NamedNvme>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+    _fault_in: FaultIn,
+}
+
+impl Reservoir {
+    /// Opens both tiers; quick, and no memory is touched before it is needed.
+    pub async fn open(options: ReservoirOptions) -> Result<Arc<Self>> {
+        let nvme = match options.nvme_bytes {
+            0 => None,
+            budget_bytes => {
+                let store = NvmeStore::open(NvmeOptions {
+                    dir: options.nvme_dir,
+                    budget_bytes,
+                })
+                .await?;
+                Some(Arc::new(NamedNvme::new(store)))
+            }
+        };
+        let counters = Arc::new(Counters::default());
+        let (demoter, queue) = mpsc::channel(demote::queue_pages(options.ram_bytes));
+        let demoter = nvme.is_some().then_some(demoter);
+        let ram = Arc::new(RamTier::new(options.ram_bytes, demoter, Arc::clone(&counters)));
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        if let Some(nvme) = &nvme {
+            tasks.spawn(demote::demote(Arc::clone(nvme), queue, stop.clone()));
+        }
+        if options.scrub_period > Duration::ZERO {
+            tasks.spawn(scrub(Arc::clone(&ram), options.scrub_period, stop.clone()));
+        }
+        let window_bytes_max = options
+            .read_ahead_bytes_max
+            .min(options.ram_bytes / READ_AHEAD_SHARE);
+        Ok(Arc::new(Self {
+            _fault_in: FaultIn::start(Arc::clone(&ram.arena))?,
+            ram,
+            filler: Filler::new(
+                nvme.as_ref().map(|nvme| Arc::clone(&nvme.store)),
+                Arc::clone(&counters),
+            ),
+            read_ahead: Mutex::new(ReadAhead::new(window_bytes_max)),
+            bypasses: Arc::new(Semaphore::new(BYPASSES_MAX)),
+            counters,
+            write_fill_bytes_max: options.write_fill_bytes_max,
+            nvme,
+            tasks,
+            stop,
+        }))
+    }
+
+    /// Counters and gauges now.
+    #[must_use]
+    pub fn stats(&self) -> ReservoirStats {
+        let (ram_held_bytes, ram_used_bytes) = self.ram.arena.held_and_used_bytes();
+        let nvme = self
+            .nvme
+            .as_ref()
+            .map(|nvme| nvme.store.stats())
+            .unwrap_or_default();
+        let counters = &self.counters;
+        ReservoirStats {
+            ram_used_bytes,
+            ram_held_bytes,
+            ram_pages: counters.ram_pages.get(),
+            nvme_used_bytes: nvme.used_bytes,
+            nvme_pages: nvme.pages,
+            pinned_bytes: counters.pinned_ram_bytes.get() + nvme.pinned_bytes,
+            leased_pages: counters.leased_pages.get(),
+            served_ram_bytes: counters.served_ram_bytes.get(),
+            served_nvme_bytes: counters.served_nvme_bytes.get(),
+            served_lake_bytes: counters.served_lake_bytes.get(),
+            fetched_demand_bytes: counters.fetched_demand_bytes.get(),
+            fetched_read_ahead_bytes: counters.fetched_read_ahead_bytes.get(),
+            bypassed_bytes: counters.bypassed_bytes.get(),
+            evicted_ram_pages: counters.evicted_ram_pages.get(),
+            evicted_nvme_pages: nvme.evicted_pages,
+            demotions_dropped: counters.demotions_dropped.get(),
+            corrupt_ram_blocks: counters.corrupt_ram_blocks.get(),
+            corrupt_nvme_blocks: nvme.corrupt_blocks,
+            scrubbed_blocks: counters.scrubbed_blocks.get(),
+            nvme_write_errors: nvme.write_errors,
+            nvme_set_aside_files: nvme.set_aside_files,
+        }
+    }
+
+    /// Ends all work: fills stop, RAM is written to NVMe as far as the deadline allows, the disk is closed. Idempotent.
+    pub async fn shutdown(&self, deadline: Duration) {
+        let deadline = Instant::now() + deadline;
+        self.filler.shutdown().await;
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        if let Some(nvme) = &self.nvme {
+            demote::write_all(nvme, &self.ram, deadline).await;
+            nvme.store.shutdown().await;
+        }
+    }
+}
+
+impl Drop for Reservoir {
+    fn drop(&mut self) {
+        self.filler.stop();
+        self.stop.cancel();
+    }
+}
