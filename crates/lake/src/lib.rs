@@ -1,6 +1,7 @@
 //! Object stores behind one trait.
 //!
 //! Read in this order: [`Lake`] (`lake.rs`), the back-ends, the decorators, the scheduler.
+mod cloud;
 mod counted;
 mod etag;
 mod faulty;
@@ -8,21 +9,24 @@ mod folder;
 mod get_range;
 mod lake;
 mod memory;
+mod open;
 mod operation;
 mod prefixed;
+mod retry;
+mod scheduler;
+pub mod selftest;
 mod throttled;
 
 pub use counted::{Counted, LakeCounters, LakeCounts, RequestCount};
 pub use faulty::{Fault, FaultHook, Faulty};
 pub use folder::FolderLake;
 pub use get_range::resolve_range;
-mod retry;
-mod scheduler;
-
 pub use lake::*;
 pub use memory::MemoryLake;
+pub use open::{AddressStyle, OpenOptions, open};
 pub use operation::Operation;
 pub use prefixed::Prefixed;
 pub use throttled::{ThrottleOptions, Throttled};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use scheduler::{FetchPriority, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
+pub use selftest::LakeReport;

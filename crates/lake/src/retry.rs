@@ -38,7 +38,10 @@ impl RetryPolicy {
     #[must_use]
     pub fn backoff(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
-        let step = self.backoff_first.saturating_mul(1 << doublings).min(self.backoff_max);
+        let step = self
+            .backoff_first
+            .saturating_mul(1 << doublings)
+            .min(self.backoff_max);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
@@ -57,7 +60,10 @@ impl RetryBudget {
     /// A full bucket.
     #[must_use]
     pub fn new(tokens_max: u32) -> Self {
-        Self { tokens_max: f64::from(tokens_max), tokens: Mutex::new(f64::from(tokens_max)) }
+        Self {
+            tokens_max: f64::from(tokens_max),
+            tokens: Mutex::new(f64::from(tokens_max)),
+        }
     }
 
     /// Takes a token; `false` means that the request must not be tried again.

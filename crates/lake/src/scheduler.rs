@@ -150,7 +150,10 @@ pub struct ReadScheduler {
 
 impl fmt::Debug for ReadScheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadScheduler").field("lake", &self.shared.lake.url()).field("stats", &self.stats()).finish()
+        f.debug_struct("ReadScheduler")
+            .field("lake", &self.shared.lake.url())
+            .field("stats", &self.stats())
+            .finish()
     }
 }
 
@@ -160,9 +163,17 @@ impl ReadScheduler {
     pub fn new(lake: Arc<dyn Lake>, options: SchedulerOptions) -> Arc<Self> {
         let gate = Gate::new(options.in_flight_max, options.waiting_max);
         let budget = RetryBudget::new(options.retry_tokens_max);
-        let shared =
-            Shared { lake, options, gate, hedge: Hedge::default(), budget, counters: Counters::default() };
-        Arc::new(Self { shared: Arc::new(shared) })
+        let shared = Shared {
+            lake,
+            options,
+            gate,
+            hedge: Hedge::default(),
+            budget,
+            counters: Counters::default(),
+        };
+        Arc::new(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// The bytes of a range of one version, in order. The read starts at once (inside a tokio runtime) and stops
@@ -176,12 +187,18 @@ impl ReadScheduler {
         priority: FetchPriority,
     ) -> Result<ByteStream> {
         if range.end() > object_bytes {
-            return Err(Error::new(Kind::OutOfRange, "the range ends past the end of the object")
-                .with("key", key)
-                .with("range", range)
-                .with("object_bytes", object_bytes));
+            return Err(
+                Error::new(Kind::OutOfRange, "the range ends past the end of the object")
+                    .with("key", key)
+                    .with("range", range)
+                    .with("object_bytes", object_bytes),
+            );
         }
-        let target = Arc::new(Target { key: key.clone(), version: version.clone(), object_bytes });
+        let target = Arc::new(Target {
+            key: key.clone(),
+            version: version.clone(),
+            object_bytes,
+        });
         let parts = plan::split(range, self.shared.options.part_bytes);
         let mut fetch = Fetch {
             shared: Arc::clone(&self.shared),
@@ -211,13 +228,15 @@ impl ReadScheduler {
             .map(|request| async move {
                 let body = self.fetch(key, version, object_bytes, request.range, priority)?;
                 let mut bytes = BytesMut::new();
-                body.try_for_each(|chunk| std::future::ready(Ok(bytes.extend_from_slice(&chunk)))).await?;
+                body.try_for_each(|chunk| std::future::ready(Ok(bytes.extend_from_slice(&chunk))))
+                    .await?;
                 Ok::<_, Error>((request, bytes.freeze()))
             })
             .buffer_unordered(options.parts_ahead_max.max(1));
         while let Some((request, bytes)) = bodies.try_next().await? {
             for member in request.members {
-                let offset = |position: u64| usize::try_from(position - request.range.start()).unwrap_or(usize::MAX);
+                let offset =
+                    |position: u64| usize::try_from(position - request.range.start()).unwrap_or(usize::MAX);
                 let (start, end) = (offset(ranges[member].start()), offset(ranges[member].end()));
                 answers[member] = bytes.slice(start..end);
             }
@@ -273,10 +292,16 @@ impl Fetch {
         while self.running.len() < self.shared.options.parts_ahead_max.max(1) {
             let Some(range) = self.waiting.next() else { return };
             let (sender, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
-            let (shared, target, priority) = (Arc::clone(&self.shared), Arc::clone(&self.target), self.priority);
-            let task = tokio::spawn(async move { part::run(&shared, &target, range, priority, &sender).await });
+            let (shared, target, priority) =
+                (Arc::clone(&self.shared), Arc::clone(&self.target), self.priority);
+            let task =
+                tokio::spawn(async move { part::run(&shared, &target, range, priority, &sender).await });
             let task = AbortOnDropHandle::new(task);
-            self.running.push_back(Running { chunks, bytes_missing: range.len(), _task: task });
+            self.running.push_back(Running {
+                chunks,
+                bytes_missing: range.len(),
+                _task: task,
+            });
         }
     }
 
@@ -290,7 +315,8 @@ impl Fetch {
                 continue;
             }
             let chunk = part.chunks.recv().await.unwrap_or_else(|| {
-                Err(Error::new(Kind::Internal, "a read ended without its last bytes").with("key", &self.target.key))
+                Err(Error::new(Kind::Internal, "a read ended without its last bytes")
+                    .with("key", &self.target.key))
             });
             match &chunk {
                 Ok(bytes) => part.bytes_missing = part.bytes_missing.saturating_sub(bytes.len() as u64),

@@ -68,7 +68,11 @@ impl Gate {
             ahead: VecDeque::new(),
             shrunk_at: None,
         };
-        Arc::new(Self { in_flight_max, waiting_max, state: Mutex::new(state) })
+        Arc::new(Self {
+            in_flight_max,
+            waiting_max,
+            state: Mutex::new(state),
+        })
     }
 
     /// Waits for a place. Cancel-safe.
@@ -79,8 +83,10 @@ impl Gate {
                 state.forget_cancelled();
             }
             if state.demand.len() + state.ahead.len() >= self.waiting_max {
-                return Err(Error::new(Kind::Busy, "too many reads wait for the lake; try again later")
-                    .with("waiting_max", self.waiting_max));
+                return Err(
+                    Error::new(Kind::Busy, "too many reads wait for the lake; try again later")
+                        .with("waiting_max", self.waiting_max),
+                );
             }
             let (sender, place) = oneshot::channel();
             match priority {
@@ -90,18 +96,24 @@ impl Gate {
             place
         };
         self.admit();
-        place.await.map_err(|_| Error::new(Kind::Internal, "the gate dropped a waiter"))
+        place
+            .await
+            .map_err(|_| Error::new(Kind::Internal, "the gate dropped a waiter"))
     }
 
     /// A place for a second try at the same bytes: only if nobody waits and the lake is not what limits us.
     pub(crate) fn enter_spare(self: &Arc<Self>) -> Option<Permit> {
         let mut state = self.state.lock();
-        let is_limited = state.window_requests() < self.in_flight_max || state.in_flight >= self.in_flight_max;
+        let is_limited =
+            state.window_requests() < self.in_flight_max || state.in_flight >= self.in_flight_max;
         if is_limited || !state.demand.is_empty() || !state.ahead.is_empty() {
             return None;
         }
         state.in_flight += 1;
-        Some(Permit { gate: Some(Arc::clone(self)), priority: FetchPriority::Demand })
+        Some(Permit {
+            gate: Some(Arc::clone(self)),
+            priority: FetchPriority::Demand,
+        })
     }
 
     /// The lake answered well.
@@ -114,7 +126,10 @@ impl Gate {
     pub(crate) fn shrink(&self) {
         let mut state = self.state.lock();
         let now = Instant::now();
-        if state.shrunk_at.is_some_and(|at| now.duration_since(at) < REACTION) {
+        if state
+            .shrunk_at
+            .is_some_and(|at| now.duration_since(at) < REACTION)
+        {
             return;
         }
         state.shrunk_at = Some(now);
@@ -130,8 +145,13 @@ impl Gate {
     /// Lets in whoever fits.
     fn admit(self: &Arc<Self>) {
         loop {
-            let Some((sender, priority)) = self.state.lock().next() else { return };
-            let permit = Permit { gate: Some(Arc::clone(self)), priority };
+            let Some((sender, priority)) = self.state.lock().next() else {
+                return;
+            };
+            let permit = Permit {
+                gate: Some(Arc::clone(self)),
+                priority,
+            };
             if let Err(mut unclaimed) = sender.send(permit) {
                 // The waiter gave up. Freed by hand, because its drop would call us again, once per such waiter.
                 unclaimed.gate = None;
@@ -142,7 +162,11 @@ impl Gate {
 }
 
 impl State {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the window lies between 1 and a usize")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the window lies between 1 and a usize"
+    )]
     fn window_requests(&self) -> usize {
         self.window as usize
     }

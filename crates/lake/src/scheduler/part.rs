@@ -36,7 +36,13 @@ enum Ended {
 }
 
 /// Reads one part into the channel. The last message is the error, if there is one.
-pub(crate) async fn run(shared: &Shared, target: &Target, range: ByteRange, priority: FetchPriority, chunks: &Chunks) {
+pub(crate) async fn run(
+    shared: &Shared,
+    target: &Target,
+    range: ByteRange,
+    priority: FetchPriority,
+    chunks: &Chunks,
+) {
     let mut next = range.start();
     let mut failures = 0;
     let mut progress_at = Instant::now();
@@ -107,7 +113,10 @@ async fn attempt(
     loop {
         let bytes = chunk.len() as u64;
         if *next + bytes > rest.end() {
-            return Err(Error::new(Kind::Unavailable, "the lake sent more bytes than it promised"));
+            return Err(Error::new(
+                Kind::Unavailable,
+                "the lake sent more bytes than it promised",
+            ));
         }
         shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         shared.hedge.add_read(bytes);
@@ -125,8 +134,12 @@ async fn attempt(
 async fn next_chunk(body: &mut ByteStream, stall_max: Duration) -> Result<Bytes> {
     match timeout(stall_max, body.next()).await {
         Ok(Some(chunk)) => chunk,
-        Ok(None) => Err(Error::new(Kind::Unavailable, "the lake's answer ended before the bytes it promised")),
-        Err(_) => Err(Error::new(Kind::Timeout, "the lake sent no byte for too long").with("stall_ms", stall_max.as_millis())),
+        Ok(None) => Err(Error::new(
+            Kind::Unavailable,
+            "the lake's answer ended before the bytes it promised",
+        )),
+        Err(_) => Err(Error::new(Kind::Timeout, "the lake sent no byte for too long")
+            .with("stall_ms", stall_max.as_millis())),
     }
 }
 
@@ -149,7 +162,8 @@ async fn open_hedged(
                 None => first.await,
                 Some(spare) => {
                     let (opened, from_hedge) = race(first, open(shared, target, rest)).await;
-                    let opened = opened.map(|(chunk, body)| (chunk, body, if from_hedge { spare } else { permit }));
+                    let opened =
+                        opened.map(|(chunk, body)| (chunk, body, if from_hedge { spare } else { permit }));
                     if opened.is_ok() && from_hedge {
                         shared.counters.hedges_won.fetch_add(1, Ordering::Relaxed);
                     }
@@ -176,7 +190,10 @@ fn spare_place(shared: &Shared, rest: ByteRange) -> Option<Permit> {
 type Opened = Result<(Bytes, ByteStream)>;
 
 /// The first good answer, or the last bad one. `true` says that it is the second request's.
-async fn race(first: impl Future<Output = Opened> + Unpin, second: impl Future<Output = Opened>) -> (Opened, bool) {
+async fn race(
+    first: impl Future<Output = Opened> + Unpin,
+    second: impl Future<Output = Opened>,
+) -> (Opened, bool) {
     tokio::pin!(second);
     let mut first = first;
     tokio::select! {
@@ -198,27 +215,37 @@ async fn race(first: impl Future<Output = Opened> + Unpin, second: impl Future<O
 async fn open(shared: &Shared, target: &Target, rest: ByteRange) -> Opened {
     let stall_max = shared.options.stall_max;
     shared.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let options = GetOptions { range: Some(GetRange::Bounded(rest)), if_match: Some(target.version.clone()) };
-    let answer = timeout(stall_max, shared.lake.get(&target.key, options)).await.map_err(|_| {
-        Error::new(Kind::Timeout, "the lake did not answer in time")
-            .with("lake", shared.lake.url())
-            .with("key", &target.key)
-            .with("stall_ms", stall_max.as_millis())
-    })??;
+    let options = GetOptions {
+        range: Some(GetRange::Bounded(rest)),
+        if_match: Some(target.version.clone()),
+    };
+    let answer = timeout(stall_max, shared.lake.get(&target.key, options))
+        .await
+        .map_err(|_| {
+            Error::new(Kind::Timeout, "the lake did not answer in time")
+                .with("lake", shared.lake.url())
+                .with("key", &target.key)
+                .with("stall_ms", stall_max.as_millis())
+        })??;
     if answer.meta.version != target.version || answer.meta.bytes != target.object_bytes {
-        return Err(Error::new(Kind::Changed, "the object was replaced while it was being read")
-            .with("lake", shared.lake.url())
-            .with("key", &target.key)
-            .with("expected", &target.version)
-            .with("found", &answer.meta.version));
+        return Err(
+            Error::new(Kind::Changed, "the object was replaced while it was being read")
+                .with("lake", shared.lake.url())
+                .with("key", &target.key)
+                .with("expected", &target.version)
+                .with("found", &answer.meta.version),
+        );
     }
     if answer.start != rest.start() || answer.bytes != rest.len() {
-        return Err(Error::new(Kind::Unavailable, "the lake answered with other bytes than it was asked for")
-            .with("lake", shared.lake.url())
-            .with("key", &target.key)
-            .with("asked", rest)
-            .with("start", answer.start)
-            .with("bytes", answer.bytes));
+        return Err(Error::new(
+            Kind::Unavailable,
+            "the lake answered with other bytes than it was asked for",
+        )
+        .with("lake", shared.lake.url())
+        .with("key", &target.key)
+        .with("asked", rest)
+        .with("start", answer.start)
+        .with("bytes", answer.bytes));
     }
     let mut body = answer.body;
     let chunk = next_chunk(&mut body, stall_max).await?;

@@ -16,7 +16,11 @@ pub fn split(range: ByteRange, part_bytes: u64) -> impl Iterator<Item = ByteRang
     let mut start = range.start();
     std::iter::from_fn(move || {
         let target = start.saturating_add(part_bytes);
-        let end = if target >= range.end() { range.end() } else { target - target % align };
+        let end = if target >= range.end() {
+            range.end()
+        } else {
+            target - target % align
+        };
         let part = ByteRange::new(start, end).ok()?;
         start = end;
         Some(part)
@@ -44,12 +48,16 @@ pub fn coalesce(wanted: &[ByteRange], gap_bytes_max: u64, joined_bytes_max: u64)
         match joined.last_mut() {
             Some(last)
                 if next.start() <= last.range.end().saturating_add(gap_bytes_max)
-                    && (last.range.cover(next).len() <= joined_bytes_max || next.end() <= last.range.end()) =>
+                    && (last.range.cover(next).len() <= joined_bytes_max
+                        || next.end() <= last.range.end()) =>
             {
                 last.range = last.range.cover(next);
                 last.members.push(position);
             }
-            _ => joined.push(Joined { range: next, members: vec![position] }),
+            _ => joined.push(Joined {
+                range: next,
+                members: vec![position],
+            }),
         }
     }
     joined
@@ -61,7 +69,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn any_range() -> impl Strategy<Value = ByteRange> {
-        (0..1u64 << 34, 1..1u64 << 27).prop_map(|(start, bytes)| ByteRange::new(start, start + bytes).unwrap())
+        (0..1u64 << 34, 1..1u64 << 27)
+            .prop_map(|(start, bytes)| ByteRange::new(start, start + bytes).unwrap())
     }
 
     proptest! {
@@ -119,8 +128,14 @@ mod tests {
         assert_eq!(
             joined,
             [
-                Joined { range: range(0, 120), members: vec![1, 0] },
-                Joined { range: range(200, 210), members: vec![2] }
+                Joined {
+                    range: range(0, 120),
+                    members: vec![1, 0]
+                },
+                Joined {
+                    range: range(200, 210),
+                    members: vec![2]
+                }
             ]
         );
     }

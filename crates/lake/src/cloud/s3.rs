@@ -1,0 +1,463 @@
+//! A lake in an S3 bucket: any server that speaks S3, any legal key.
+//!
+//! Each method is one request (`client`) and the reading of its answer (`headers`, `xml`). A pinned ranged read is
+//! sent once, because it comes from the scheduler, which retries by itself and has to see when the lake throttles;
+//! all else is tried again here within the lake's budget. Servers differ, so answers are not trusted further than
+//! needed: a read checks that it got the version and range it asked for, a conditional multipart write looks before
+//! it completes, and ETags are sent without quotes to a server that wants them so.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use forebay_core::{Error, Kind, ObjectKey, Result, Version};
+use http::header::{self, HeaderValue};
+use http::{HeaderMap, Method};
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::http::{answer_body, answer_text};
+use crate::etag::{check_part_number, check_part_order};
+use crate::{
+    Attributes, ByteStream, CopyOptions, GetOptions, GetRange, GetResult, Lake, LakeWriter, ListOptions,
+    ListPage, ObjectMeta, PartNumber, PartReceipt, PutMode, PutOptions, PutReceipt, UpdateToken, UploadId,
+    resolve_range,
+};
+
+pub(crate) mod client;
+mod copy;
+mod error;
+mod headers;
+mod list;
+mod sign;
+mod walk;
+mod writer;
+mod xml;
+
+use client::{Call, Repeat, S3Client};
+use headers::Quotes;
+use list::Lister;
+use writer::S3Writer;
+
+/// A short XML answer.
+const XML_BYTES_MAX: usize = 1 << 20;
+/// Uploads that are being given up in the background.
+const CLEANUPS_MAX: usize = 64;
+
+/// A lake in an S3 bucket.
+#[derive(Debug, Clone)]
+pub(crate) struct S3Lake {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    url: String,
+    client: S3Client,
+    lister: Lister,
+    without_quotes: AtomicBool,
+    /// Aborts of uploads whose writers were dropped; ends with the lake.
+    cleanups: Mutex<JoinSet<()>>,
+}
+
+impl S3Lake {
+    /// A lake at `url` (for messages) behind this client.
+    pub(crate) fn new(url: String, client: S3Client) -> Self {
+        let without_quotes = AtomicBool::new(false);
+        Self {
+            inner: Arc::new(Inner {
+                url,
+                client,
+                lister: Lister::default(),
+                without_quotes,
+                cleanups: Mutex::default(),
+            }),
+        }
+    }
+
+    fn client(&self) -> &S3Client {
+        &self.inner.client
+    }
+
+    fn at(&self, error: Error, key: &ObjectKey) -> Error {
+        error.with("lake", &self.inner.url).with("key", key)
+    }
+
+    fn quotes(&self) -> Quotes {
+        if self.inner.without_quotes.load(Ordering::Relaxed) {
+            Quotes::Without
+        } else {
+            Quotes::With
+        }
+    }
+
+    /// Writes bytes in memory as one object.
+    async fn put_chunks(
+        &self,
+        key: &ObjectKey,
+        chunks: Vec<Bytes>,
+        options: &PutOptions,
+    ) -> Result<PutReceipt> {
+        let quotes = self.quotes();
+        let answer = self.put_with(key, chunks.clone(), options, quotes).await;
+        let PutMode::Update(token) = &options.mode else {
+            return answer;
+        };
+        match answer {
+            Err(error) if error.kind() == Kind::PreconditionFailed && quotes == Quotes::With => {
+                // Old Ceph compares the quotes too. Only if the object is still the one that the token names.
+                let is_same = self
+                    .head_now(key)
+                    .await
+                    .is_ok_and(|meta| token.etag.as_deref() == Some(meta.version.as_str()));
+                if !is_same {
+                    return Err(error);
+                }
+                let receipt = self.put_with(key, chunks, options, Quotes::Without).await?;
+                self.inner.without_quotes.store(true, Ordering::Relaxed);
+                Ok(receipt)
+            }
+            // The object that the token names is gone.
+            Err(error) if error.kind() == Kind::NotFound => Err(Error::new(
+                Kind::PreconditionFailed,
+                "the object to update is not there any more",
+            )
+            .caused_by(error)),
+            answer => answer,
+        }
+    }
+
+    async fn put_with(
+        &self,
+        key: &ObjectKey,
+        chunks: Vec<Bytes>,
+        options: &PutOptions,
+        quotes: Quotes,
+    ) -> Result<PutReceipt> {
+        let mut call = Call::new(Method::PUT, Some(key.as_str()));
+        headers::add_attributes(&mut call.headers, &options.attributes)?;
+        call.on_412 = headers::add_condition(&mut call.headers, &options.mode, quotes)?;
+        if options.mode != PutMode::Overwrite {
+            call.repeat = Repeat::IfNotApplied;
+        }
+        if let Some(md5) = options.md5 {
+            let text = HeaderValue::from_str(&STANDARD.encode(md5)).expect("base64 is a legal header value");
+            call.headers.insert("content-md5", text);
+        }
+        call.body = chunks;
+        let response = self.client().call(&call).await?;
+        receipt(headers::written_version(response.headers())?)
+    }
+
+    async fn head_now(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        let response = self
+            .client()
+            .call(&Call::new(Method::HEAD, Some(key.as_str())))
+            .await?;
+        headers::object_meta(
+            key,
+            headers::content_length(response.headers())?,
+            response.headers(),
+        )
+    }
+
+    async fn get_now(&self, key: &ObjectKey, options: &GetOptions) -> Result<GetResult> {
+        let mut call = Call::new(Method::GET, Some(key.as_str()));
+        call.on_412 = Kind::Changed;
+        if let Some(range) = options.range {
+            call.headers.insert(header::RANGE, range_value(range)?);
+        }
+        if let Some(version) = &options.if_match {
+            call.headers.insert(
+                header::IF_MATCH,
+                headers::etag_value(version.as_str(), self.quotes())?,
+            );
+        }
+        if options.range.is_some() && options.if_match.is_some() {
+            call.repeat = Repeat::Never;
+        }
+        let response = self.client().call(&call).await?;
+        let (head, body) = response.into_parts();
+        let bytes = headers::content_length(&head.headers)?;
+        let (start, object_bytes) = headers::content_range(&head.headers).unwrap_or((0, bytes));
+        let meta = headers::object_meta(key, object_bytes, &head.headers)?;
+        if options
+            .if_match
+            .as_ref()
+            .is_some_and(|version| *version != meta.version)
+        {
+            return Err(
+                Error::new(Kind::Changed, "the object has another version now").with("found", &meta.version)
+            );
+        }
+        let wanted = resolve_range(options.range, object_bytes)?;
+        if wanted != (start..start.saturating_add(bytes)) {
+            return Err(Error::new(
+                Kind::Unavailable,
+                "the lake answered with other bytes than it was asked for",
+            )
+            .with("asked", format!("{wanted:?}"))
+            .with("start", start)
+            .with("bytes", bytes));
+        }
+        Ok(GetResult {
+            meta,
+            start,
+            bytes,
+            body: answer_body(body, bytes),
+        })
+    }
+
+    async fn start_upload_now(&self, key: &ObjectKey, attributes: &Attributes) -> Result<UploadId> {
+        let mut call = Call::new(Method::POST, Some(key.as_str())).query("uploads", "");
+        headers::add_attributes(&mut call.headers, attributes)?;
+        let response = self.client().call(&call).await?;
+        let body: xml::UploadBody = xml::parse(&answer_text(response.into_body(), XML_BYTES_MAX).await?)?;
+        Ok(UploadId(body.upload_id))
+    }
+
+    async fn upload_chunks(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        number: PartNumber,
+        chunks: Vec<Bytes>,
+    ) -> Result<PartReceipt> {
+        let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
+        let mut call = part_call(key, upload, number);
+        call.body = chunks;
+        let response = self.client().call(&call).await?;
+        let etag = headers::written_version(response.headers())?.to_string();
+        Ok(PartReceipt { number, etag, bytes })
+    }
+
+    async fn complete_now(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        parts: &[PartReceipt],
+        mode: &PutMode,
+    ) -> Result<PutReceipt> {
+        self.check_condition(key, mode).await?;
+        let mut call = Call::new(Method::POST, Some(key.as_str())).query("uploadId", &upload.0);
+        call.on_412 = headers::add_condition(&mut call.headers, mode, self.quotes())?;
+        call.headers
+            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        call.repeat = Repeat::IfNotApplied;
+        call.body = vec![Bytes::from(xml::complete_request(parts))];
+        let on_412 = call.on_412;
+        let written = self.written(&call, on_412).await?;
+        match written.etag {
+            Some(etag) if !etag.is_empty() => receipt(xml::version(&etag)),
+            _ => receipt(self.head_now(key).await?.version),
+        }
+    }
+
+    /// Not every server checks the condition of a complete request, so we look first: not atomic, but better than not.
+    async fn check_condition(&self, key: &ObjectKey, mode: &PutMode) -> Result<()> {
+        let found = match mode {
+            PutMode::Overwrite => return Ok(()),
+            PutMode::Create | PutMode::Update(_) => self.head_now(key).await,
+        };
+        match (mode, found) {
+            (PutMode::Create, Ok(_)) => Err(Error::new(Kind::AlreadyExists, "already in the lake")),
+            (PutMode::Update(token), Ok(meta)) if token.etag.as_deref() == Some(meta.version.as_str()) => {
+                Ok(())
+            }
+            (PutMode::Update(_), Ok(_)) => Err(Error::new(
+                Kind::PreconditionFailed,
+                "the object is not the one the update names",
+            )),
+            (PutMode::Update(_), Err(error)) if error.kind() == Kind::NotFound => Err(Error::new(
+                Kind::PreconditionFailed,
+                "the object to update is not there any more",
+            )),
+            (_, Err(error)) if error.kind() == Kind::NotFound => Ok(()),
+            (_, Err(error)) => Err(error),
+            (PutMode::Overwrite, Ok(_)) => Ok(()),
+        }
+    }
+
+    /// Sends what is answered with a result or, under status 200 too, with an error.
+    async fn written(&self, call: &Call<'_>, on_412: Kind) -> Result<xml::WrittenBody> {
+        let response = self.client().call(call).await?;
+        let (head, body) = response.into_parts();
+        let body = answer_text(body, XML_BYTES_MAX).await?;
+        if xml::error_in(&body).is_some() {
+            return Err(error::from_answer(head.status, &head.headers, &body, on_412));
+        }
+        xml::parse(&body)
+    }
+
+    async fn abort_now(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
+        let call = Call::new(Method::DELETE, Some(key.as_str())).query("uploadId", &upload.0);
+        match self.client().call(&call).await {
+            Err(error) if error.kind() != Kind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives an upload up without making anyone wait. Called from `drop`, possibly without a runtime.
+    fn abort_later(&self, key: ObjectKey, upload: UploadId) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let lake = self.clone();
+        let mut cleanups = self.inner.cleanups.lock();
+        while cleanups.try_join_next().is_some() {}
+        if cleanups.len() >= CLEANUPS_MAX {
+            tracing::warn!(%key, "too many abandoned uploads at once; the lake keeps this one until its age limit");
+            return;
+        }
+        let abort = async move {
+            if let Err(error) = lake.abort_now(&key, &upload).await {
+                tracing::warn!(%key, %error, "cannot give up an abandoned upload");
+            }
+        };
+        cleanups.spawn_on(abort, &runtime);
+    }
+}
+
+fn receipt(version: Version) -> Result<PutReceipt> {
+    let token = UpdateToken {
+        etag: Some(version.to_string()),
+        version: None,
+    };
+    Ok(PutReceipt {
+        version,
+        token,
+        modified: None,
+    })
+}
+
+fn part_call<'a>(key: &'a ObjectKey, upload: &UploadId, number: PartNumber) -> Call<'a> {
+    Call::new(Method::PUT, Some(key.as_str()))
+        .query("partNumber", number.to_string())
+        .query("uploadId", &upload.0)
+}
+
+fn range_value(range: GetRange) -> Result<HeaderValue> {
+    let text = match range {
+        GetRange::Bounded(range) => format!("bytes={}-{}", range.start(), range.end() - 1),
+        GetRange::From(start) => format!("bytes={start}-"),
+        GetRange::Last(0) => return Err(Error::new(Kind::OutOfRange, "the last 0 bytes are no range")),
+        GetRange::Last(bytes) => format!("bytes=-{bytes}"),
+    };
+    Ok(HeaderValue::from_str(&text).expect("a range is plain ASCII"))
+}
+
+#[async_trait]
+impl Lake for S3Lake {
+    fn url(&self) -> &str {
+        &self.inner.url
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        self.head_now(key).await.map_err(|error| self.at(error, key))
+    }
+
+    async fn get(&self, key: &ObjectKey, options: GetOptions) -> Result<GetResult> {
+        self.get_now(key, &options)
+            .await
+            .map_err(|error| self.at(error, key))
+    }
+
+    async fn writer(
+        &self,
+        key: &ObjectKey,
+        options: PutOptions,
+        bytes_hint: Option<u64>,
+    ) -> Result<Box<dyn LakeWriter>> {
+        Ok(Box::new(S3Writer::new(
+            self.clone(),
+            key.clone(),
+            options,
+            bytes_hint,
+        )))
+    }
+
+    async fn delete(&self, key: &ObjectKey) -> Result<()> {
+        match self
+            .client()
+            .call(&Call::new(Method::DELETE, Some(key.as_str())))
+            .await
+        {
+            // A missing object is fine, a missing bucket is not.
+            Err(error) if error.kind() == Kind::NotFound && !error.message().contains("bucket") => Ok(()),
+            Err(error) => Err(self.at(error, key)),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {
+        copy::copy(self, from, to, &options)
+            .await
+            .map_err(|error| self.at(error, from).with("to", to))
+    }
+
+    async fn list(&self, options: ListOptions) -> Result<ListPage> {
+        let page = self.inner.lister.list(self.client(), &options).await;
+        page.map_err(|error| {
+            error
+                .with("lake", &self.inner.url)
+                .with("prefix", &options.prefix)
+        })
+    }
+
+    async fn start_upload(&self, key: &ObjectKey, attributes: Attributes) -> Result<UploadId> {
+        self.start_upload_now(key, &attributes)
+            .await
+            .map_err(|error| self.at(error, key))
+    }
+
+    async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        number: PartNumber,
+        bytes: u64,
+        body: ByteStream,
+    ) -> Result<PartReceipt> {
+        check_part_number(number).map_err(|error| self.at(error, key))?;
+        let call = part_call(key, upload, number);
+        let response = self.client().call_streaming(&call, bytes, body).await;
+        let headers: HeaderMap = response
+            .map_err(|error| self.at(error, key).with("part", number))?
+            .into_parts()
+            .0
+            .headers;
+        let etag = headers::written_version(&headers)
+            .map_err(|error| self.at(error, key))?
+            .to_string();
+        Ok(PartReceipt { number, etag, bytes })
+    }
+
+    async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        parts: &[PartReceipt],
+        options: PutOptions,
+    ) -> Result<PutReceipt> {
+        check_part_order(parts).map_err(|error| self.at(error, key))?;
+        if options.md5.is_some() {
+            let error = Error::new(
+                Kind::Unsupported,
+                "an S3 lake cannot check the MD5 of a joined object; check the parts",
+            );
+            return Err(self.at(error, key));
+        }
+        self.complete_now(key, upload, parts, &options.mode)
+            .await
+            .map_err(|error| self.at(error, key))
+    }
+
+    async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
+        self.abort_now(key, upload)
+            .await
+            .map_err(|error| self.at(error, key))
+    }
+}

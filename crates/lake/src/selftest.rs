@@ -1,0 +1,286 @@
+//! Which promises a lake keeps, found out by trying.
+//!
+//! Stores differ: some ignore the condition of a write, some check it and then write without a lock. A node runs
+//! [`probe`] when it starts and refuses what would need a promise that its lake does not keep. All objects of the probe
+//! lie under `.forebay/selftest-<random>/` and are removed at the end. A lake that refuses writes gives a report that
+//! says so; only a lake that cannot be reached gives an error.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Version};
+use futures::TryStreamExt;
+use futures::future::join_all;
+
+use crate::{GetOptions, GetRange, Lake, ListOptions, PutMode, PutOptions, UpdateToken};
+
+/// How many create the same object at once; a store that checks and then writes lets several win.
+const RACERS: usize = 8;
+const ROUNDS: usize = 3;
+
+/// What a lake was seen to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct LakeReport {
+    /// Objects can be written and removed.
+    pub writable: bool,
+    /// Of several that create an object at once exactly one wins, and the object has its bytes.
+    pub conditional_create: bool,
+    /// An update with an old token fails, one with the right token works, and of several at once exactly one wins.
+    pub conditional_update: bool,
+    /// A read that names an old version fails instead of giving the new bytes.
+    pub if_match_reads: bool,
+    /// What was written is what a read right after it gives.
+    pub read_after_write: bool,
+    /// What was written is in a listing right after it, in byte order.
+    pub list_after_write: bool,
+    /// What did not hold, one line each, for people.
+    pub findings: Vec<String>,
+}
+
+impl LakeReport {
+    /// Whether everything holds.
+    #[must_use]
+    pub fn is_perfect(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+/// Tries a lake out. `Err` only if the lake cannot be reached.
+pub async fn probe(lake: &dyn Lake) -> Result<LakeReport> {
+    let folder = format!(".forebay/selftest-{:016x}/", fastrand::u64(..));
+    let probe = Probe { lake, folder };
+    let report = probe.run().await;
+    probe.clean_up().await;
+    report
+}
+
+struct Probe<'a> {
+    lake: &'a dyn Lake,
+    folder: String,
+}
+
+/// Outcomes that say something about the lake, as opposed to not reaching it.
+fn is_about_the_lake(error: &Error) -> bool {
+    !matches!(
+        error.kind(),
+        Kind::Unavailable | Kind::Timeout | Kind::Throttled | Kind::Busy
+    )
+}
+
+impl Probe<'_> {
+    async fn run(&self) -> Result<LakeReport> {
+        let mut report = LakeReport::default();
+        if let Err(error) = self
+            .lake
+            .put(
+                &self.key("writable")?,
+                Bytes::from_static(b"1"),
+                PutOptions::default(),
+            )
+            .await
+        {
+            if !is_about_the_lake(&error) {
+                return Err(error);
+            }
+            report
+                .findings
+                .push(format!("the lake cannot be written: {error}"));
+            return Ok(report);
+        }
+        report.writable = true;
+        report.read_after_write = self.note(&mut report, "reads", self.read_after_write().await)?;
+        report.list_after_write = self.note(&mut report, "listings", self.list_after_write().await)?;
+        report.if_match_reads = self.note(&mut report, "reads of a version", self.if_match_reads().await)?;
+        report.conditional_create =
+            self.note(&mut report, "conditional create", self.conditional_create().await)?;
+        report.conditional_update =
+            self.note(&mut report, "conditional update", self.conditional_update().await)?;
+        Ok(report)
+    }
+
+    /// Turns an outcome into a flag and a line; passes on only that the lake cannot be reached.
+    fn note(&self, report: &mut LakeReport, what: &str, outcome: Result<Option<String>>) -> Result<bool> {
+        match outcome {
+            Ok(None) => Ok(true),
+            Ok(Some(finding)) => {
+                report.findings.push(format!("{what}: {finding}"));
+                Ok(false)
+            }
+            Err(error) if is_about_the_lake(&error) => {
+                report.findings.push(format!("{what}: {error}"));
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn key(&self, name: &str) -> Result<ObjectKey> {
+        ObjectKey::new(&format!("{}{name}", self.folder))
+    }
+
+    async fn put(&self, key: &ObjectKey, body: &str, mode: PutMode) -> Result<(Version, UpdateToken)> {
+        let options = PutOptions {
+            mode,
+            ..PutOptions::default()
+        };
+        let receipt = self
+            .lake
+            .put(key, Bytes::copy_from_slice(body.as_bytes()), options)
+            .await?;
+        Ok((receipt.version, receipt.token))
+    }
+
+    async fn read(&self, key: &ObjectKey) -> Result<Vec<u8>> {
+        let answer = self.lake.get(key, GetOptions::default()).await?;
+        let chunks: Vec<Bytes> = answer.body.try_collect().await?;
+        Ok(chunks.concat())
+    }
+
+    async fn read_after_write(&self) -> Result<Option<String>> {
+        let key = self.key("read")?;
+        for round in 0..ROUNDS {
+            let body = format!("round {round}");
+            let (version, _) = self.put(&key, &body, PutMode::Overwrite).await?;
+            if self.read(&key).await? != body.as_bytes() || self.lake.head(&key).await?.version != version {
+                return Ok(Some("a read right after a write gave something older".to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn list_after_write(&self) -> Result<Option<String>> {
+        // `a-b` is less than `a/b` in byte order; a store that lists folder by folder has them the other way round.
+        let names = ["list/a-b", "list/a/b", "list/b"];
+        let mut expected = BTreeSet::new();
+        for name in names {
+            let key = self.key(name)?;
+            self.put(&key, name, PutMode::Overwrite).await?;
+            expected.insert(key);
+        }
+        let prefix = format!("{}list/", self.folder);
+        let page = self
+            .lake
+            .list(ListOptions {
+                prefix,
+                ..ListOptions::default()
+            })
+            .await?;
+        let found: Vec<ObjectKey> = page.objects.into_iter().map(|object| object.key).collect();
+        if found.is_sorted() && found.into_iter().collect::<BTreeSet<_>>() == expected {
+            return Ok(None);
+        }
+        Ok(Some(
+            "a listing right after three writes does not show exactly these, in byte order".to_owned(),
+        ))
+    }
+
+    async fn if_match_reads(&self) -> Result<Option<String>> {
+        let key = self.key("pinned")?;
+        let (old, _) = self.put(&key, "old bytes", PutMode::Overwrite).await?;
+        let (new, _) = self.put(&key, "new bytes!", PutMode::Overwrite).await?;
+        let range = Some(GetRange::Bounded(ByteRange::new(1, 4)?));
+        match self
+            .lake
+            .get(
+                &key,
+                GetOptions {
+                    range,
+                    if_match: Some(old),
+                },
+            )
+            .await
+        {
+            Err(error) if error.kind() == Kind::Changed => {}
+            Err(error) => return Err(error),
+            Ok(_) => {
+                return Ok(Some(
+                    "a read that names an old version gave the new bytes".to_owned(),
+                ));
+            }
+        }
+        let answer = self
+            .lake
+            .get(
+                &key,
+                GetOptions {
+                    range,
+                    if_match: Some(new),
+                },
+            )
+            .await?;
+        let chunks: Vec<Bytes> = answer.body.try_collect().await?;
+        Ok((chunks.concat() != b"ew ")
+            .then(|| "a read that names the right version gave other bytes".to_owned()))
+    }
+
+    async fn conditional_create(&self) -> Result<Option<String>> {
+        for round in 0..ROUNDS {
+            let key = self.key(&format!("create-{round}"))?;
+            if let Some(finding) = self.race(&key, &PutMode::Create, Kind::AlreadyExists).await? {
+                return Ok(Some(finding));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn conditional_update(&self) -> Result<Option<String>> {
+        let key = self.key("update")?;
+        let (_, stale) = self.put(&key, "first", PutMode::Overwrite).await?;
+        let (_, mut token) = self.put(&key, "second", PutMode::Update(stale.clone())).await?;
+        match self.put(&key, "third", PutMode::Update(stale)).await {
+            Err(error) if matches!(error.kind(), Kind::PreconditionFailed | Kind::Conflict) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Ok(Some("an update with an old token replaced the object".to_owned())),
+        }
+        for _ in 0..ROUNDS {
+            let finding = self
+                .race(&key, &PutMode::Update(token), Kind::PreconditionFailed)
+                .await?;
+            if finding.is_some() {
+                return Ok(finding);
+            }
+            token = self.lake.head(&key).await?.token;
+        }
+        Ok(None)
+    }
+
+    /// Several write at once under the same condition: one must win and its bytes must stay.
+    async fn race(&self, key: &ObjectKey, mode: &PutMode, lost: Kind) -> Result<Option<String>> {
+        // Bodies differ from each other and from earlier rounds, so that no two writes have the same version.
+        let bodies: Vec<String> = (0..RACERS)
+            .map(|racer| format!("racer {racer} {:016x}", fastrand::u64(..)))
+            .collect();
+        let outcomes = join_all(bodies.iter().map(|body| self.put(key, body, mode.clone()))).await;
+        let mut winners = Vec::new();
+        for (outcome, body) in outcomes.into_iter().zip(&bodies) {
+            match outcome {
+                Ok(_) => winners.push(body),
+                Err(error) if error.kind() == lost || error.kind() == Kind::Conflict => {}
+                Err(error) => return Err(error),
+            }
+        }
+        match winners.as_slice() {
+            [winner] if self.read(key).await? == winner.as_bytes() => Ok(None),
+            [_] => Ok(Some(
+                "the object does not have the bytes of the writer that won".to_owned(),
+            )),
+            winners => Ok(Some(format!("{} of {RACERS} writers at once won", winners.len()))),
+        }
+    }
+
+    /// Best effort: a report is worth more than an empty folder.
+    async fn clean_up(&self) {
+        let options = ListOptions {
+            prefix: self.folder.clone(),
+            ..ListOptions::default()
+        };
+        let Ok(page) = self.lake.list(options).await else {
+            return;
+        };
+        for object in page.objects {
+            if let Err(error) = self.lake.delete(&object.key).await {
+                tracing::debug!(key = %object.key, %error, "cannot remove an object of the self-test");
+            }
+        }
+    }
+}
