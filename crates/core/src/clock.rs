@@ -23,7 +23,9 @@ impl SystemClock {
     /// Starts at zero now.
     #[must_use]
     pub fn new() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 }
 
@@ -38,7 +40,10 @@ impl Clock for SystemClock {
         self.start.elapsed()
     }
 
-    #[expect(clippy::disallowed_methods, reason = "this is the one place that asks the machine")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that asks the machine"
+    )]
     fn wall(&self) -> SystemTime {
         SystemTime::now()
     }

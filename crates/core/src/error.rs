@@ -133,7 +133,12 @@ impl Error {
     /// Makes an error; the message is lower case, without a full stop, and says what to do where that is known.
     #[must_use]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, message: message.into(), context: Vec::new(), source: None }))
+        Self(Box::new(Inner {
+            kind,
+            message: message.into(),
+            context: Vec::new(),
+            source: None,
+        }))
     }
 
     /// Adds a context pair: which object, which file, which setting.
@@ -184,7 +189,10 @@ impl Error {
     /// Whether the same call may succeed later without the caller changing anything.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self.0.kind, Kind::Busy | Kind::Throttled | Kind::Unavailable | Kind::Timeout | Kind::Conflict)
+        matches!(
+            self.0.kind,
+            Kind::Busy | Kind::Throttled | Kind::Unavailable | Kind::Timeout | Kind::Conflict
+        )
     }
 
     /// A copy for a second waiter on the same work; the source becomes text because it cannot be cloned.
@@ -244,13 +252,18 @@ mod tests {
 
     #[test]
     fn full_disk_is_no_space() {
-        let error = Error::io("cannot write", std::io::Error::from(std::io::ErrorKind::StorageFull));
+        let error = Error::io(
+            "cannot write",
+            std::io::Error::from(std::io::ErrorKind::StorageFull),
+        );
         assert_eq!(error.kind(), Kind::NoSpace);
     }
 
     #[test]
     fn shared_error_keeps_kind_message_and_cause() {
-        let error = Error::new(Kind::Unavailable, "lake down").with("lake", "s3://x").caused_by("refused");
+        let error = Error::new(Kind::Unavailable, "lake down")
+            .with("lake", "s3://x")
+            .caused_by("refused");
         assert_eq!(format!("{:?}", error.share()), format!("{error:?}"));
     }
 }

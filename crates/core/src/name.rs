@@ -18,7 +18,9 @@ pub struct BucketName(Arc<str>);
 impl BucketName {
     /// Checks S3's rules: 3–63 of `a-z 0-9 . -`, first and last a letter or digit, no `..`, no IPv4 address.
     pub fn new(name: &str) -> Result<Self> {
-        let wrong = |why: &str| Err(Error::new(Kind::InvalidInput, format!("bucket name {why}")).with("bucket", name));
+        let wrong = |why: &str| {
+            Err(Error::new(Kind::InvalidInput, format!("bucket name {why}")).with("bucket", name))
+        };
         if !(3..=63).contains(&name.len()) {
             return wrong("must have 3 to 63 characters");
         }
@@ -62,7 +64,10 @@ impl ObjectKey {
             return Err(Error::new(Kind::InvalidInput, message).with("bytes", key.len()));
         }
         if key.contains('\0') {
-            return Err(Error::new(Kind::InvalidInput, "object key must not contain a NUL character"));
+            return Err(Error::new(
+                Kind::InvalidInput,
+                "object key must not contain a NUL character",
+            ));
         }
         Ok(Self(key.into()))
     }
@@ -122,7 +127,19 @@ mod tests {
         for good in ["abc", "my-lake.v2", "a1b", &"x".repeat(63)] {
             assert!(BucketName::new(good).is_ok(), "{good}");
         }
-        for bad in ["ab", "Abc", "a_b", "-abc", "abc-", "a..b", "192.168.0.1", "../etc", "a/b", "", &"x".repeat(64)] {
+        for bad in [
+            "ab",
+            "Abc",
+            "a_b",
+            "-abc",
+            "abc-",
+            "a..b",
+            "192.168.0.1",
+            "../etc",
+            "a/b",
+            "",
+            &"x".repeat(64),
+        ] {
             assert!(BucketName::new(bad).is_err(), "{bad}");
         }
     }

@@ -146,7 +146,10 @@ mod tests {
 
     #[test]
     fn covering_takes_whole_blocks() {
-        assert_eq!(BlockMask::covering(BLOCK_BYTES - 1, BLOCK_BYTES + 1), BlockMask(0b11));
+        assert_eq!(
+            BlockMask::covering(BLOCK_BYTES - 1, BLOCK_BYTES + 1),
+            BlockMask(0b11)
+        );
         assert_eq!(BlockMask::covering(BLOCK_BYTES, BLOCK_BYTES + 1), BlockMask(0b10));
         assert_eq!(BlockMask::covering(0, PAGE_BYTES), BlockMask(u16::MAX));
         assert_eq!(BlockMask::covering(7, 7), BlockMask::EMPTY);

@@ -17,13 +17,19 @@ impl ByteRange {
         if start < end {
             return Ok(Self { start, end });
         }
-        Err(Error::new(Kind::InvalidInput, format!("byte range {start}..{end} is empty")))
+        Err(Error::new(
+            Kind::InvalidInput,
+            format!("byte range {start}..{end} is empty"),
+        ))
     }
 
     /// All bytes of an object, or `None` if it has none.
     #[must_use]
     pub fn whole(object_bytes: u64) -> Option<Self> {
-        (object_bytes > 0).then_some(Self { start: 0, end: object_bytes })
+        (object_bytes > 0).then_some(Self {
+            start: 0,
+            end: object_bytes,
+        })
     }
 
     /// First byte.
@@ -55,14 +61,22 @@ impl ByteRange {
     /// The smallest range that holds both.
     #[must_use]
     pub fn cover(self, other: Self) -> Self {
-        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+        Self {
+            start: self.start.min(other.start),
+            end: self.end.max(other.end),
+        }
     }
 
     /// The range grown to block borders, but not past the end of the object.
     #[must_use]
     pub fn align_to_blocks(self, object_bytes: u64) -> Self {
         let start = self.start - self.start % BLOCK_BYTES;
-        let end = self.end.div_ceil(BLOCK_BYTES).saturating_mul(BLOCK_BYTES).min(object_bytes).max(self.end);
+        let end = self
+            .end
+            .div_ceil(BLOCK_BYTES)
+            .saturating_mul(BLOCK_BYTES)
+            .min(object_bytes)
+            .max(self.end);
         Self { start, end }
     }
 
@@ -102,13 +116,19 @@ mod tests {
     #[test]
     fn block_alignment_stops_at_the_object_end() {
         let range = ByteRange::new(BLOCK_BYTES + 1, BLOCK_BYTES + 2).unwrap();
-        assert_eq!(range.align_to_blocks(BLOCK_BYTES + 10), ByteRange::new(BLOCK_BYTES, BLOCK_BYTES + 10).unwrap());
+        assert_eq!(
+            range.align_to_blocks(BLOCK_BYTES + 10),
+            ByteRange::new(BLOCK_BYTES, BLOCK_BYTES + 10).unwrap()
+        );
     }
 
     #[test]
     fn intersection_of_neighbours_is_nothing() {
         let left = ByteRange::new(0, 5).unwrap();
         assert_eq!(left.intersect(ByteRange::new(5, 9).unwrap()), None);
-        assert_eq!(left.cover(ByteRange::new(5, 9).unwrap()), ByteRange::new(0, 9).unwrap());
+        assert_eq!(
+            left.cover(ByteRange::new(5, 9).unwrap()),
+            ByteRange::new(0, 9).unwrap()
+        );
     }
 }

@@ -4,10 +4,16 @@ use crate::{Error, Kind, Result};
 
 /// Reads `4GiB`, `512 MB`, `1048576`.
 pub fn parse_bytes(text: &str) -> Result<u64> {
-    text.trim().parse::<bytesize::ByteSize>().map(|size| size.as_u64()).map_err(|why| {
-        Error::new(Kind::InvalidInput, format!("'{text}' is not a size; write for example 4GiB, 512MiB or 1000000"))
+    text.trim()
+        .parse::<bytesize::ByteSize>()
+        .map(|size| size.as_u64())
+        .map_err(|why| {
+            Error::new(
+                Kind::InvalidInput,
+                format!("'{text}' is not a size; write for example 4GiB, 512MiB or 1000000"),
+            )
             .caused_by(why)
-    })
+        })
 }
 
 /// Writes a size in binary units: `1.5 GiB`.

@@ -32,7 +32,11 @@ impl Conditions {
     /// RFC 9110 order: `If-Match` hides `If-Unmodified-Since`, `If-None-Match` hides `If-Modified-Since`.
     #[must_use]
     pub fn check(&self, info: &ObjectInfo) -> Verdict {
-        let names = |etags: &[String]| etags.iter().any(|etag| etag == "*" || etag == info.version.as_str());
+        let names = |etags: &[String]| {
+            etags
+                .iter()
+                .any(|etag| etag == "*" || etag == info.version.as_str())
+        };
         // HTTP dates have whole seconds; a finer modification time must not make an object newer than itself.
         let newer_than = |date: SystemTime| whole_seconds(info.modified) > whole_seconds(date);
 
@@ -49,10 +53,16 @@ impl Conditions {
             (None, Some(date)) => !newer_than(date),
             (None, None) => false,
         };
-        if unchanged { Verdict::NotModified } else { Verdict::Proceed }
+        if unchanged {
+            Verdict::NotModified
+        } else {
+            Verdict::Proceed
+        }
     }
 }
 
 fn whole_seconds(time: SystemTime) -> u64 {
-    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .as_secs()
 }

@@ -1,12 +1,16 @@
-//! The engine: one object that edges hold.
+//! The engine: what edges hold and call. This file composes; each verb has a file of its own.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use forebay_core::{BucketName, Clock, ObjectKey, Result};
-use forebay_lake::{Lake, ListOptions, ListPage};
+use forebay_lake::{Lake, SchedulerOptions};
+use forebay_reservoir::{ObjectVersion, Reservoir, Source};
 
-use crate::{Conditions, CopyRequest, ObjectInfo, ObjectWrite, RangeRequest, ReadAnswer, Tag, WriteReceipt, WriteRequest};
+use crate::bucket::{Bucket, Buckets};
+use crate::freshness::Freshness;
+use crate::source::LakeSource;
+use crate::{ObjectInfo, document};
 
 /// When cached metadata is asked for again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,13 +23,26 @@ pub enum Consistency {
     Always,
 }
 
-/// A bucket that does not lie in the default lake.
+/// A lake and which of the promises that stores differ in it keeps (found by the self-test at start).
+#[derive(Debug, Clone)]
+pub struct LakeOptions {
+    /// The lake.
+    pub lake: Arc<dyn Lake>,
+    /// `If-None-Match: *` has exactly one winner.
+    pub conditional_create: bool,
+    /// `If-Match` has exactly one winner.
+    pub conditional_update: bool,
+    /// Limits for reading from it.
+    pub scheduler: SchedulerOptions,
+}
+
+/// A bucket with settings of its own.
 #[derive(Debug, Clone)]
 pub struct BucketOptions {
     /// The name that clients use.
     pub name: BucketName,
     /// The lake whose root is the bucket; `None` means the folder of this name in the default lake.
-    pub lake: Option<Arc<dyn Lake>>,
+    pub lake: Option<LakeOptions>,
     /// How fresh reads are.
     pub consistency: Consistency,
 }
@@ -34,67 +51,143 @@ pub struct BucketOptions {
 #[derive(Debug)]
 pub struct EngineOptions {
     /// The lake whose top-level folders are buckets.
-    pub lake: Arc<dyn Lake>,
+    pub lake: LakeOptions,
     /// How fresh reads are, unless the bucket says otherwise.
     pub consistency: Consistency,
     /// Buckets with settings of their own.
     pub buckets: Vec<BucketOptions>,
+    /// How many objects' metadata is kept at most.
+    pub metadata_entries_max: usize,
+    /// Where pages lie.
+    pub reservoir: Arc<Reservoir>,
     /// The time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// A bucket in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BucketInfo {
-    /// Its name.
-    pub name: BucketName,
-    /// When it was made, as far as is known.
-    pub created: SystemTime,
+/// Buckets and objects of a lake, read through the reservoir, written through to the lake.
+///
+/// Shared by `Arc`; all methods may be called from many tasks at once.
+#[derive(Debug)]
+pub struct Engine {
+    /// Bucket names and the lakes behind them.
+    pub(crate) buckets: Arc<Buckets>,
+    /// Cached metadata.
+    pub(crate) freshness: Freshness,
+    /// Where pages lie.
+    pub(crate) reservoir: Arc<Reservoir>,
+    /// Where the reservoir's misses go.
+    pub(crate) source: Arc<dyn Source>,
+    /// The time.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
-/// The engine. Cheap to share by `Arc`.
-#[derive(Debug)]
-pub struct Engine {}
-
-#[allow(unused_variables, missing_docs, reason = "draft")]
 impl Engine {
-    pub async fn list_buckets(&self) -> Result<Vec<BucketInfo>> {
-        todo!()
+    /// Composes an engine; nothing is asked of the lake yet.
+    #[must_use]
+    pub fn new(options: EngineOptions) -> Arc<Self> {
+        let buckets = Arc::new(Buckets::new(
+            options.lake,
+            options.consistency,
+            options.buckets,
+            Arc::clone(&options.clock),
+        ));
+        Arc::new(Self {
+            source: Arc::new(LakeSource::new(Arc::clone(&buckets))),
+            buckets,
+            freshness: Freshness::new(options.metadata_entries_max, Arc::clone(&options.clock)),
+            reservoir: options.reservoir,
+            clock: options.clock,
+        })
     }
-    /// `AlreadyExists` if it is there.
-    pub async fn create_bucket(&self, bucket: &BucketName) -> Result<()> {
-        todo!()
+
+    /// The reservoir, for statistics and cache commands.
+    #[must_use]
+    pub fn reservoir(&self) -> &Arc<Reservoir> {
+        &self.reservoir
     }
-    /// `NotFound` if it is not there.
-    pub async fn head_bucket(&self, bucket: &BucketName) -> Result<()> {
-        todo!()
-    }
-    /// `Conflict` if it is not empty.
-    pub async fn delete_bucket(&self, bucket: &BucketName) -> Result<()> {
-        todo!()
-    }
+
+    /// Metadata of one object, as fresh as the bucket demands. Cancel-safe.
     pub async fn head(&self, bucket: &BucketName, key: &ObjectKey) -> Result<ObjectInfo> {
-        todo!()
+        let bucket = self.buckets.open(bucket)?;
+        let info = self.info(&bucket, key).await?;
+        Ok(ObjectInfo::clone(&info))
     }
-    /// `PreconditionFailed` if the conditions fail, `OutOfRange` if the range lies past the end, `NotFound` …
-    /// (context `bucket` only when it is the bucket that is missing, `key` too when it is the object).
-    pub async fn read(&self, bucket: &BucketName, key: &ObjectKey, range: RangeRequest, conditions: &Conditions) -> Result<ReadAnswer> {
-        todo!()
-    }
-    pub async fn write(&self, bucket: &BucketName, key: &ObjectKey, request: WriteRequest) -> Result<ObjectWrite> {
-        todo!()
-    }
+
+    /// Removes an object; removing one that is not there is fine.
     pub async fn delete(&self, bucket: &BucketName, key: &ObjectKey) -> Result<()> {
-        todo!()
+        let bucket = self.buckets.existing(bucket).await?;
+        if key.is_reserved() {
+            return Err(reserved(key));
+        }
+        let write = self.freshness.begin_write(&bucket.name, key);
+        bucket.lake.delete(key).await?;
+        write.done(None);
+        self.reservoir.forget(&bucket.name, key);
+        document::forget_beside(&bucket, key).await;
+        Ok(())
     }
-    pub async fn copy(&self, request: CopyRequest) -> Result<WriteReceipt> {
-        todo!()
+
+    /// Metadata, cached or asked for now.
+    pub(crate) async fn info(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
+        if key.is_reserved() {
+            return Err(self.not_found(bucket, key).await);
+        }
+        if let Some(info) = self.freshness.fresh(&bucket.name, key, bucket.consistency) {
+            return Ok(info);
+        }
+        self.refresh(bucket, key).await
     }
-    /// One page; our own documents are left out.
-    pub async fn list(&self, bucket: &BucketName, options: ListOptions) -> Result<ListPage> {
-        todo!()
+
+    /// Metadata, asked for now. If the object has changed, pages of older versions are dropped.
+    pub(crate) async fn refresh(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
+        let asked = self.freshness.begin_ask(&bucket.name, key);
+        let meta = match bucket.lake.head(key).await {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == forebay_core::Kind::NotFound => {
+                asked.answered(None);
+                self.reservoir.forget(&bucket.name, key);
+                return Err(self.not_found(bucket, key).await);
+            }
+            Err(error) => return Err(error),
+        };
+        let info = Arc::new(document::info_from_meta(bucket, meta).await?);
+        if let Some(previous) = asked.answered(Some(&info))
+            && previous.version != info.version
+        {
+            self.reservoir.forget_others(&info.object_version());
+        }
+        Ok(info)
     }
-    pub async fn set_tags(&self, bucket: &BucketName, key: &ObjectKey, tags: Vec<Tag>) -> Result<()> {
-        todo!()
+
+    /// Says whether it is the object or the bucket that is missing.
+    async fn not_found(&self, bucket: &Bucket, key: &ObjectKey) -> forebay_core::Error {
+        match self.buckets.check_exists(bucket).await {
+            Ok(()) => forebay_core::Error::new(forebay_core::Kind::NotFound, "there is no such object")
+                .with("bucket", &bucket.name)
+                .with("key", key),
+            Err(error) => error,
+        }
+    }
+}
+
+/// The error for keys under `.forebay/`.
+pub(crate) fn reserved(key: &ObjectKey) -> forebay_core::Error {
+    forebay_core::Error::new(
+        forebay_core::Kind::InvalidInput,
+        "keys under .forebay/ are kept for forebay's own documents; choose another key",
+    )
+    .with("key", key)
+}
+
+impl ObjectInfo {
+    /// What the reservoir keys pages by.
+    #[must_use]
+    pub fn object_version(&self) -> ObjectVersion {
+        ObjectVersion {
+            bucket: self.bucket.clone(),
+            key: self.key.clone(),
+            version: self.version.clone(),
+            bytes: self.bytes,
+        }
     }
 }

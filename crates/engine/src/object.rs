@@ -57,8 +57,6 @@ pub struct ObjectInfo {
     pub checksums: Vec<ObjectChecksum>,
     /// Sizes of its parts if it was uploaded in parts through Forebay; else empty.
     pub part_bytes: Vec<u64>,
-    /// Its tags.
-    pub tags: Vec<Tag>,
 }
 
 /// Which bytes a reader wants.
@@ -103,7 +101,10 @@ pub struct ObjectRead {
 
 impl std::fmt::Debug for ObjectRead {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ObjectRead").field("info", &self.info).field("range", &self.range).finish_non_exhaustive()
+        f.debug_struct("ObjectRead")
+            .field("info", &self.info)
+            .field("range", &self.range)
+            .finish_non_exhaustive()
     }
 }
 

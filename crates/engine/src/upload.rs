@@ -1,12 +1,32 @@
-//! Multipart uploads: documents under `.forebay/uploads/` in the bucket, bytes in the lake's own parts.
+//! Multipart uploads: the bytes are parts of the lake, the rest is documents in the bucket (`upload/ledger.rs`).
+//!
+//! Nothing of an upload lives in a node only: it goes on after a restart and on another node. A part is
+//! acknowledged after the lake has both its bytes and its document.
 
+mod ledger;
+
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::Bytes;
-use forebay_core::{BucketName, ByteRange, ObjectKey, Result};
-use forebay_lake::{Attributes, ByteStream};
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
+use forebay_lake::{Attributes, ByteStream, PartReceipt, PutOptions};
+use futures::{StreamExt, stream};
+use md5::{Digest, Md5};
 
-use crate::{ChecksumKind, Conditions, Engine, ObjectChecksum, Tag, WriteCondition, WriteReceipt};
+use self::ledger::UploadDocument;
+use crate::document::{self, Extras};
+use crate::engine::reserved;
+use crate::write::lost_race;
+use crate::{
+    ChecksumKind, Conditions, Engine, ObjectChecksum, RangeRequest, ReadAnswer, Tag, WriteCondition,
+    WriteReceipt,
+};
+
+/// The smallest part but for the last one, as S3 has it.
+const PART_BYTES_MIN: u64 = 5 << 20;
+
+/// The highest part number.
+const PART_NUMBER_MAX: u16 = 10_000;
 
 /// How to open an upload.
 #[derive(Debug, Clone, Default)]
@@ -32,9 +52,6 @@ pub struct UploadInfo {
     pub checksum: Option<(String, ChecksumKind)>,
 }
 
-/// An upload in a listing.
-pub type ListedUpload = UploadInfo;
-
 /// One part to store.
 pub struct PartRequest {
     /// The upload's key.
@@ -49,6 +66,23 @@ pub struct PartRequest {
     pub body: ByteStream,
     /// `Content-MD5`.
     pub md5: Option<[u8; 16]>,
+}
+
+/// A part whose body is a range of another object.
+#[derive(Debug, Clone)]
+pub struct PartCopy {
+    /// The upload's key.
+    pub key: ObjectKey,
+    /// The upload's id.
+    pub upload: String,
+    /// 1 to 10,000.
+    pub number: u16,
+    /// Where the bytes come from.
+    pub source: (BucketName, ObjectKey),
+    /// Which of them; `None` means all.
+    pub range: Option<ByteRange>,
+    /// Must hold for the source.
+    pub conditions: Conditions,
 }
 
 /// A stored part.
@@ -84,54 +118,166 @@ pub struct CompleteRequest {
     pub parts: Vec<CompletedPart>,
     /// The condition on the object that is there now.
     pub condition: WriteCondition,
-    /// The checksum that the client says the whole has.
+    /// The checksum of the whole, computed by the edge from the parts' checksums or given by the client and compared.
     pub checksum: Option<ObjectChecksum>,
     /// The size that the client says the whole has.
     pub bytes: Option<u64>,
 }
 
-#[allow(unused_variables, missing_docs, reason = "draft")]
 impl Engine {
-    pub async fn create_upload(&self, bucket: &BucketName, key: &ObjectKey, request: CreateUpload) -> Result<UploadInfo> {
-        todo!()
+    /// Opens an upload.
+    pub async fn create_upload(
+        &self,
+        bucket: &BucketName,
+        key: &ObjectKey,
+        request: CreateUpload,
+    ) -> Result<UploadInfo> {
+        let bucket = self.buckets.existing(bucket).await?;
+        if key.is_reserved() {
+            return Err(reserved(key));
+        }
+        let initiated = self.clock.wall();
+        let id = ledger::new_id(initiated);
+        // Part sizes are known at the end only, so the object will have an extras document.
+        let attributes = document::with_extras(request.attributes.clone());
+        let upload = UploadDocument {
+            key: key.clone(),
+            lake_upload: bucket.lake.start_upload(key, attributes).await?,
+            initiated_ms: document::unix_seconds(initiated) * 1000,
+            attributes: request.attributes,
+            tags: request.tags,
+            checksum: request.checksum,
+        };
+        ledger::write_upload(&*bucket.lake, &id, &upload).await?;
+        Ok(upload.info(&id))
     }
 
-    /// Stores a part. `trailing` is asked for the part's verified checksums after the body has ended.
+    /// Stores a part. `checksums` is asked for the part's verified checksums after the body has ended; an error of it,
+    /// or in the body, leaves the part as it was.
     pub async fn upload_part(
         &self,
         bucket: &BucketName,
         part: PartRequest,
-        trailing: impl FnOnce() -> Result<Vec<ObjectChecksum>> + Send,
+        checksums: impl FnOnce() -> Result<Vec<ObjectChecksum>> + Send,
     ) -> Result<PartInfo> {
-        todo!()
+        check_part_number(part.number)?;
+        let bucket = self.buckets.open(bucket)?;
+        let upload = ledger::read_upload(&*bucket.lake, &part.upload, &part.key).await?;
+        let body = match part.md5 {
+            Some(md5) => check_md5(part.body, md5),
+            None => part.body,
+        };
+        let receipt = bucket
+            .lake
+            .upload_part(&part.key, &upload.lake_upload, part.number, part.bytes, body)
+            .await?;
+        let info = PartInfo {
+            number: part.number,
+            etag: receipt.etag,
+            bytes: receipt.bytes,
+            modified: self.clock.wall(),
+            checksums: checksums()?,
+        };
+        ledger::write_part(&*bucket.lake, &part.upload, &info).await?;
+        Ok(info)
     }
 
-    pub async fn copy_part(
-        &self,
-        bucket: &BucketName,
-        key: &ObjectKey,
-        upload: &str,
-        number: u16,
-        source: (BucketName, ObjectKey),
-        range: Option<ByteRange>,
-        conditions: &Conditions,
-    ) -> Result<PartInfo> {
-        todo!()
+    /// Stores a range of another object as a part.
+    pub async fn copy_part(&self, bucket: &BucketName, part: PartCopy) -> Result<PartInfo> {
+        let range = match part.range {
+            Some(range) => RangeRequest::Bounded {
+                first: range.start(),
+                last: range.end() - 1,
+            },
+            None => RangeRequest::Whole,
+        };
+        let answer = self
+            .read(&part.source.0, &part.source.1, range, &part.conditions)
+            .await?;
+        let read = match answer {
+            ReadAnswer::Object(read) => read,
+            ReadAnswer::NotModified(info) => return Err(crate::read::failed_condition(&info)),
+        };
+        if part.range.is_some_and(|range| range.end() > read.info.bytes) {
+            let error = Error::new(Kind::OutOfRange, "the range ends past the end of the source");
+            return Err(error
+                .with("key", &part.source.1)
+                .with("object_bytes", read.info.bytes));
+        }
+        let request = PartRequest {
+            key: part.key,
+            upload: part.upload,
+            number: part.number,
+            bytes: read.range.map_or(0, ByteRange::len),
+            body: read.pieces.map(|piece| piece.map(|piece| piece.bytes)).boxed(),
+            md5: None,
+        };
+        self.upload_part(bucket, request, || Ok(Vec::new())).await
     }
 
-    /// Returns the receipt and the object's checksum, if the upload carries one.
+    /// Joins the parts into the object; returns the receipt and the object's checksum, if it has one.
     pub async fn complete_upload(
         &self,
         bucket: &BucketName,
         key: &ObjectKey,
-        upload: &str,
+        id: &str,
         request: CompleteRequest,
     ) -> Result<(WriteReceipt, Option<ObjectChecksum>)> {
-        todo!()
+        let bucket = self.buckets.open(bucket)?;
+        let upload = ledger::read_upload(&*bucket.lake, id, key).await?;
+        let stored = ledger::read_parts(&*bucket.lake, id, 0, usize::MAX).await?;
+        let parts = match_parts(&request, &stored)?;
+        let mode = self.put_mode(&bucket, key, &request.condition).await?;
+        let attributes = document::with_extras(upload.attributes.clone());
+        let options = PutOptions {
+            mode,
+            attributes,
+            md5: None,
+        };
+
+        let write = self.freshness.begin_write(&bucket.name, key);
+        let completed = bucket
+            .lake
+            .complete_upload(key, &upload.lake_upload, &parts, options)
+            .await;
+        let receipt = completed.map_err(|error| lost_race(error, key))?;
+        let bytes = parts.iter().map(|part| part.bytes).sum();
+        let mut info = self.info_of_write(&bucket, key, receipt, bytes, upload.attributes);
+        info.checksums = request.checksum.clone().into_iter().collect();
+        info.part_bytes = parts.iter().map(|part| part.bytes).collect();
+        let extras = Extras {
+            key: key.clone(),
+            object_version: info.version.clone(),
+            checksums: info.checksums.clone(),
+            part_bytes: info.part_bytes.clone(),
+        };
+        document::write_extras(&bucket, &extras).await?;
+        self.reservoir.forget_others(&info.object_version());
+        let receipt = WriteReceipt {
+            version: info.version.clone(),
+            bytes,
+            modified: info.modified,
+        };
+        if upload.tags.is_empty() {
+            write.done(Some(Arc::new(info)));
+        } else {
+            write.done(None);
+            let info = self.refresh(&bucket, key).await?;
+            document::write_tags(&bucket, &info, upload.tags).await?;
+        }
+        if let Err(error) = ledger::remove(&*bucket.lake, id).await {
+            // The object is there; what stays of the upload is only listed a little longer.
+            tracing::warn!(bucket = %bucket.name, %key, upload = id, %error, "documents of a completed upload stay");
+        }
+        Ok((receipt, request.checksum))
     }
 
-    pub async fn abort_upload(&self, bucket: &BucketName, key: &ObjectKey, upload: &str) -> Result<()> {
-        todo!()
+    /// Forgets an upload and its parts.
+    pub async fn abort_upload(&self, bucket: &BucketName, key: &ObjectKey, id: &str) -> Result<()> {
+        let bucket = self.buckets.open(bucket)?;
+        let upload = ledger::read_upload(&*bucket.lake, id, key).await?;
+        bucket.lake.abort_upload(key, &upload.lake_upload).await?;
+        ledger::remove(&*bucket.lake, id).await
     }
 
     /// Parts with a number above `after`, at most `limit`, and whether there are more.
@@ -139,18 +285,134 @@ impl Engine {
         &self,
         bucket: &BucketName,
         key: &ObjectKey,
-        upload: &str,
+        id: &str,
         after: u16,
         limit: usize,
     ) -> Result<(UploadInfo, Vec<PartInfo>, bool)> {
-        todo!()
+        let bucket = self.buckets.open(bucket)?;
+        let upload = ledger::read_upload(&*bucket.lake, id, key).await?;
+        let mut parts = ledger::read_parts(&*bucket.lake, id, after, limit.saturating_add(1)).await?;
+        let has_more = parts.len() > limit;
+        parts.truncate(limit);
+        Ok((upload.info(id), parts, has_more))
     }
 
     /// All open uploads whose key starts with `prefix`, by key, then by time.
-    pub async fn list_uploads(&self, bucket: &BucketName, prefix: &str) -> Result<Vec<ListedUpload>> {
-        todo!()
+    pub async fn list_uploads(&self, bucket: &BucketName, prefix: &str) -> Result<Vec<UploadInfo>> {
+        let bucket = self.buckets.existing(bucket).await?;
+        let mut uploads = ledger::read_uploads(&*bucket.lake).await?;
+        uploads.retain(|upload| upload.key.as_str().starts_with(prefix));
+        uploads.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
+        Ok(uploads)
     }
 }
 
-#[allow(dead_code)]
-fn _uses(_: Bytes) {}
+fn check_part_number(number: u16) -> Result<()> {
+    if (1..=PART_NUMBER_MAX).contains(&number) {
+        return Ok(());
+    }
+    let message = format!("part numbers go from 1 to {PART_NUMBER_MAX}");
+    Err(Error::new(Kind::InvalidInput, message)
+        .with("code", "InvalidArgument")
+        .with("part", number))
+}
+
+/// Compares what the client names with what is stored, as S3 does.
+fn match_parts(request: &CompleteRequest, stored: &[PartInfo]) -> Result<Vec<PartReceipt>> {
+    let wrong = |code: &'static str, message: &str, number: u16| {
+        Err(Error::new(Kind::InvalidInput, message)
+            .with("code", code)
+            .with("part", number))
+    };
+    if request.parts.is_empty() {
+        return wrong("MalformedXML", "an upload is completed with at least one part", 0);
+    }
+    let mut parts: Vec<PartReceipt> = Vec::with_capacity(request.parts.len());
+    for part in &request.parts {
+        if parts
+            .last()
+            .is_some_and(|previous| previous.number >= part.number)
+        {
+            return wrong(
+                "InvalidPartOrder",
+                "parts must be named in ascending order",
+                part.number,
+            );
+        }
+        let found = stored
+            .iter()
+            .find(|stored| stored.number == part.number && stored.etag == part.etag);
+        let Some(found) = found else {
+            return wrong(
+                "InvalidPart",
+                "there is no part with this number and ETag",
+                part.number,
+            );
+        };
+        let same = |checksum: &ObjectChecksum| {
+            let kept = found
+                .checksums
+                .iter()
+                .find(|kept| kept.algorithm == checksum.algorithm);
+            kept.is_none_or(|kept| kept.value == checksum.value)
+        };
+        if !part.checksums.iter().all(same) {
+            return wrong(
+                "InvalidPart",
+                "the checksum of the part is another one",
+                part.number,
+            );
+        }
+        if parts
+            .last()
+            .is_some_and(|previous| previous.bytes < PART_BYTES_MIN)
+        {
+            return wrong(
+                "EntityTooSmall",
+                "every part but the last must have at least 5 MiB",
+                part.number - 1,
+            );
+        }
+        parts.push(PartReceipt {
+            number: part.number,
+            etag: found.etag.clone(),
+            bytes: found.bytes,
+        });
+    }
+    let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+    if request.bytes.is_some_and(|expected| expected != bytes) {
+        return wrong(
+            "InvalidRequest",
+            "the parts do not add up to the announced size",
+            0,
+        );
+    }
+    Ok(parts)
+}
+
+/// The same bytes, with an error at the end if their MD5 is another one.
+fn check_md5(body: ByteStream, expected: [u8; 16]) -> ByteStream {
+    let state = (body, Some(Md5::new()));
+    stream::unfold(state, move |(mut body, md5)| async move {
+        let mut md5 = md5?;
+        match body.next().await {
+            Some(Ok(bytes)) => {
+                md5.update(&bytes);
+                Some((Ok(bytes), (body, Some(md5))))
+            }
+            Some(Err(error)) => Some((Err(error), (body, None))),
+            None if md5.finalize().as_slice() == expected => None,
+            None => {
+                let error = Error::new(
+                    Kind::Checksum,
+                    "the part does not have the announced MD5; send it again",
+                );
+                Some((Err(error), (body, None)))
+            }
+        }
+    })
+    .boxed()
+}
+
+#[cfg(test)]
+mod tests;

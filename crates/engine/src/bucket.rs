@@ -1,0 +1,316 @@
+//! Bucket names and the lakes behind them.
+//!
+//! A bucket is a top-level folder (prefix) of the default lake, or a name that the configuration maps to the
+//! root of another lake. A bucket of the default lake exists when anything lies under its prefix; an empty one
+//! is held by the document `.forebay/bucket.json`. That a bucket exists is remembered for a few seconds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use forebay_core::{BucketName, Clock, Error, Kind, ObjectKey, RESERVED_PREFIX, Result};
+use forebay_lake::{Lake, ListOptions, Prefixed, PutMode, PutOptions, ReadScheduler};
+use parking_lot::RwLock;
+
+use crate::document::DocumentsSeen;
+use crate::engine::{BucketOptions, Consistency, LakeOptions};
+use crate::{Engine, document};
+
+/// How long a bucket that was there is believed to be there.
+const EXISTS_FOR: Duration = Duration::from_secs(5);
+
+/// How many buckets of the default lake are remembered; more are opened anew each time.
+const REMEMBERED_MAX: usize = 4096;
+
+/// A bucket in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BucketInfo {
+    /// Its name.
+    pub name: BucketName,
+    /// When it was made, as far as is known.
+    pub created: SystemTime,
+}
+
+/// A lake with its read scheduler, shared by all buckets in it.
+#[derive(Debug)]
+pub(crate) struct LakeHandle {
+    pub(crate) lake: Arc<dyn Lake>,
+    pub(crate) scheduler: Arc<ReadScheduler>,
+    pub(crate) conditional_create: bool,
+    pub(crate) conditional_update: bool,
+}
+
+/// One bucket, opened.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    pub(crate) name: BucketName,
+    /// The lake behind it.
+    pub(crate) handle: Arc<LakeHandle>,
+    /// Where the bucket starts in that lake: `name/` or nothing.
+    pub(crate) prefix: String,
+    /// The lake seen from inside the bucket.
+    pub(crate) lake: Arc<dyn Lake>,
+    pub(crate) consistency: Consistency,
+    /// A bucket that the configuration names cannot be created or deleted.
+    pub(crate) is_mapped: bool,
+    /// Whether there are documents beside its objects.
+    pub(crate) documents: DocumentsSeen,
+    /// When it was last seen to exist.
+    seen: RwLock<Option<Duration>>,
+}
+
+impl Bucket {
+    /// The key as the lake behind the bucket knows it.
+    pub(crate) fn full_key(&self, key: &ObjectKey) -> Result<ObjectKey> {
+        if self.prefix.is_empty() {
+            Ok(key.clone())
+        } else {
+            ObjectKey::new(&format!("{}{key}", self.prefix))
+        }
+    }
+}
+
+/// All buckets.
+#[derive(Debug)]
+pub(crate) struct Buckets {
+    default: Arc<LakeHandle>,
+    consistency: Consistency,
+    /// Consistency of buckets in the default lake that have one of their own.
+    consistency_of: BTreeMap<BucketName, Consistency>,
+    mapped: BTreeMap<BucketName, Arc<Bucket>>,
+    opened: RwLock<BTreeMap<BucketName, Arc<Bucket>>>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Buckets {
+    pub(crate) fn new(
+        lake: LakeOptions,
+        consistency: Consistency,
+        own: Vec<BucketOptions>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let mut mapped = BTreeMap::new();
+        let mut consistency_of = BTreeMap::new();
+        for bucket in own {
+            consistency_of.insert(bucket.name.clone(), bucket.consistency);
+            if let Some(options) = bucket.lake {
+                let handle = Arc::new(LakeHandle::new(options));
+                let opened = Bucket {
+                    name: bucket.name.clone(),
+                    lake: Arc::clone(&handle.lake),
+                    handle,
+                    prefix: String::new(),
+                    consistency: bucket.consistency,
+                    is_mapped: true,
+                    documents: DocumentsSeen::default(),
+                    seen: RwLock::new(None),
+                };
+                mapped.insert(bucket.name, Arc::new(opened));
+            }
+        }
+        let default = Arc::new(LakeHandle::new(lake));
+        Self {
+            default,
+            consistency,
+            consistency_of,
+            mapped,
+            opened: RwLock::default(),
+            clock,
+        }
+    }
+
+    /// The bucket of this name, whether it exists or not.
+    pub(crate) fn open(&self, name: &BucketName) -> Result<Arc<Bucket>> {
+        if let Some(bucket) = self.mapped.get(name) {
+            return Ok(Arc::clone(bucket));
+        }
+        if let Some(bucket) = self.opened.read().get(name) {
+            return Ok(Arc::clone(bucket));
+        }
+        let prefix = format!("{name}/");
+        let bucket = Arc::new(Bucket {
+            name: name.clone(),
+            lake: Arc::new(Prefixed::new(Arc::clone(&self.default.lake), &prefix)),
+            handle: Arc::clone(&self.default),
+            prefix,
+            consistency: self.consistency_of.get(name).copied().unwrap_or(self.consistency),
+            is_mapped: false,
+            documents: DocumentsSeen::default(),
+            seen: RwLock::new(None),
+        });
+        let mut opened = self.opened.write();
+        if opened.len() < REMEMBERED_MAX {
+            return Ok(Arc::clone(opened.entry(name.clone()).or_insert(bucket)));
+        }
+        Ok(bucket)
+    }
+
+    /// The bucket of this name, or `NotFound`.
+    pub(crate) async fn existing(&self, name: &BucketName) -> Result<Arc<Bucket>> {
+        let bucket = self.open(name)?;
+        self.check_exists(&bucket).await?;
+        Ok(bucket)
+    }
+
+    /// `NotFound` if nothing lies in the bucket and nothing holds it.
+    pub(crate) async fn check_exists(&self, bucket: &Bucket) -> Result<()> {
+        let now = self.clock.monotonic();
+        if bucket.is_mapped
+            || bucket
+                .seen
+                .read()
+                .is_some_and(|seen| now.saturating_sub(seen) < EXISTS_FOR)
+        {
+            return Ok(());
+        }
+        let page = bucket
+            .lake
+            .list(ListOptions {
+                limit: 1,
+                ..ListOptions::default()
+            })
+            .await?;
+        if page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_none() {
+            *bucket.seen.write() = None;
+            self.opened.write().remove(&bucket.name);
+            let error = Error::new(
+                Kind::NotFound,
+                "there is no such bucket; create it or check the name",
+            );
+            return Err(error.with("bucket", &bucket.name));
+        }
+        *bucket.seen.write() = Some(now);
+        Ok(())
+    }
+}
+
+impl LakeHandle {
+    fn new(options: LakeOptions) -> Self {
+        Self {
+            scheduler: ReadScheduler::new(Arc::clone(&options.lake), options.scheduler),
+            lake: options.lake,
+            conditional_create: options.conditional_create,
+            conditional_update: options.conditional_update,
+        }
+    }
+}
+
+impl Engine {
+    /// All buckets: those of the configuration and the top-level folders of the default lake, by name.
+    pub async fn list_buckets(&self) -> Result<Vec<BucketInfo>> {
+        let buckets = &self.buckets;
+        let unknown = SystemTime::UNIX_EPOCH;
+        let mut found: BTreeMap<BucketName, BucketInfo> = buckets
+            .mapped
+            .keys()
+            .map(|name| {
+                (
+                    name.clone(),
+                    BucketInfo {
+                        name: name.clone(),
+                        created: unknown,
+                    },
+                )
+            })
+            .collect();
+        let mut options = ListOptions {
+            delimiter: Some("/".into()),
+            ..ListOptions::default()
+        };
+        loop {
+            let page = buckets.default.lake.list(options.clone()).await?;
+            for prefix in &page.prefixes {
+                // A folder whose name is no bucket name (upper case, our own `.forebay`) cannot be asked for.
+                let Ok(name) = BucketName::new(prefix.trim_end_matches('/')) else {
+                    continue;
+                };
+                found.entry(name.clone()).or_insert(BucketInfo {
+                    name,
+                    created: unknown,
+                });
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        for info in found.values_mut() {
+            info.created = self.bucket_created(&info.name).await;
+        }
+        Ok(found.into_values().collect())
+    }
+
+    async fn bucket_created(&self, name: &BucketName) -> SystemTime {
+        let marker = async {
+            let bucket = self.buckets.open(name)?;
+            bucket.lake.head(&document::bucket_key()).await
+        };
+        // A bucket that was there before Forebay has no marker; S3 clients need some date.
+        marker.await.map_or(SystemTime::UNIX_EPOCH, |meta| meta.modified)
+    }
+
+    /// Makes a bucket; `AlreadyExists` if it is there.
+    pub async fn create_bucket(&self, name: &BucketName) -> Result<()> {
+        let bucket = self.buckets.open(name)?;
+        let exists = || Error::new(Kind::AlreadyExists, "this bucket exists already").with("bucket", name);
+        match self.buckets.check_exists(&bucket).await {
+            Ok(()) => return Err(exists()),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let bucket = self.buckets.open(name)?;
+        let body = Bytes::from_static(b"{\"format\":\"forebay-bucket\",\"version\":1}\n");
+        let options = PutOptions {
+            mode: PutMode::Overwrite,
+            ..PutOptions::default()
+        };
+        bucket.lake.put(&document::bucket_key(), body, options).await?;
+        *bucket.seen.write() = Some(self.clock.monotonic());
+        Ok(())
+    }
+
+    /// `NotFound` if it is not there.
+    pub async fn head_bucket(&self, name: &BucketName) -> Result<()> {
+        self.buckets.existing(name).await.map(|_| ())
+    }
+
+    /// Removes a bucket; `Conflict` if objects are in it. Our own documents go with it.
+    pub async fn delete_bucket(&self, name: &BucketName) -> Result<()> {
+        let bucket = self.buckets.existing(name).await?;
+        if bucket.is_mapped {
+            let message = "this bucket is mapped by the configuration; remove its [[bucket]] entry instead";
+            return Err(Error::new(Kind::Unsupported, message).with("bucket", name));
+        }
+        let page = self
+            .list(
+                name,
+                ListOptions {
+                    limit: 1,
+                    ..ListOptions::default()
+                },
+            )
+            .await?;
+        if !page.objects.is_empty() || !page.prefixes.is_empty() {
+            let message = "the bucket is not empty; delete its objects first";
+            return Err(Error::new(Kind::Conflict, message).with("bucket", name));
+        }
+        let mut options = ListOptions {
+            prefix: RESERVED_PREFIX.into(),
+            ..ListOptions::default()
+        };
+        loop {
+            let page = bucket.lake.list(options.clone()).await?;
+            for document in &page.objects {
+                bucket.lake.delete(&document.key).await?;
+            }
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        *bucket.seen.write() = None;
+        self.buckets.opened.write().remove(name);
+        Ok(())
+    }
+}

@@ -1,0 +1,215 @@
+//! Reading an object: which version, which bytes, and from where.
+
+use std::sync::Arc;
+
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
+use futures::{StreamExt, stream};
+
+use crate::bucket::Bucket;
+use crate::{Conditions, Engine, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Verdict};
+
+/// How often a read starts again because the object changed before its first byte.
+const RESTARTS_MAX: usize = 3;
+
+impl Engine {
+    /// Starts a read; the first piece has been fetched and checked when this returns.
+    ///
+    /// Errors: `NotFound` (context `key` only if the bucket is there), `PreconditionFailed`, `OutOfRange`, and what
+    /// the lake says. Cancel-safe: a fill that others wait for goes on.
+    pub async fn read(
+        &self,
+        bucket: &BucketName,
+        key: &ObjectKey,
+        range: RangeRequest,
+        conditions: &Conditions,
+    ) -> Result<ReadAnswer> {
+        let bucket = self.buckets.open(bucket)?;
+        let mut info = self.info(&bucket, key).await?;
+        for _ in 0..RESTARTS_MAX {
+            match conditions.check(&info) {
+                Verdict::NotModified => {
+                    return Ok(ReadAnswer::NotModified(Box::new(ObjectInfo::clone(&info))));
+                }
+                Verdict::Failed => return Err(failed_condition(&info)),
+                Verdict::Proceed => {}
+            }
+            match self.start(&info, range).await {
+                // Replaced or deleted since its metadata was cached: ask again and start afresh.
+                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
+                    info = self.refresh(&bucket, key).await?;
+                }
+                Err(error) => return Err(error),
+                Ok(read) => return Ok(ReadAnswer::Object(Box::new(read))),
+            }
+        }
+        Err(changing_too_fast(&bucket, key))
+    }
+
+    async fn start(&self, info: &Arc<ObjectInfo>, range: RangeRequest) -> Result<ObjectRead> {
+        let Some(range) = resolve_range(range, info)? else {
+            let pieces = stream::empty().boxed();
+            return Ok(ObjectRead {
+                info: ObjectInfo::clone(info),
+                range: None,
+                pieces,
+            });
+        };
+        let mut pieces = self.reservoir.read(&info.object_version(), range, &self.source);
+        let first = pieces
+            .next()
+            .await
+            .unwrap_or_else(|| Err(Error::new(Kind::Internal, "a read gave no piece")))?;
+        let pieces = stream::once(std::future::ready(Ok(first))).chain(pieces).boxed();
+        Ok(ObjectRead {
+            info: ObjectInfo::clone(info),
+            range: Some(range),
+            pieces,
+        })
+    }
+}
+
+/// Turns what was asked for into bytes of this object; `None` means all of an empty object.
+pub(crate) fn resolve_range(request: RangeRequest, info: &ObjectInfo) -> Result<Option<ByteRange>> {
+    let bytes = info.bytes;
+    let past_end = || {
+        Error::new(Kind::OutOfRange, "the range starts past the end of the object")
+            .with("key", &info.key)
+            .with("object_bytes", bytes)
+    };
+    match request {
+        RangeRequest::Whole => Ok(ByteRange::whole(bytes)),
+        RangeRequest::Bounded { first, last } => {
+            let end = last.saturating_add(1).min(bytes);
+            ByteRange::new(first, end).map(Some).map_err(|_| past_end())
+        }
+        RangeRequest::From(first) => ByteRange::new(first, bytes).map(Some).map_err(|_| past_end()),
+        RangeRequest::Last(count) => {
+            if count == 0 {
+                return Err(past_end());
+            }
+            Ok(ByteRange::new(bytes.saturating_sub(count), bytes).ok())
+        }
+        RangeRequest::Part(number) => part_range(number, info),
+    }
+}
+
+fn part_range(number: u16, info: &ObjectInfo) -> Result<Option<ByteRange>> {
+    if info.part_bytes.is_empty() && number == 1 {
+        return Ok(ByteRange::whole(info.bytes));
+    }
+    let index = usize::from(number).wrapping_sub(1);
+    let Some(part_bytes) = info.part_bytes.get(index) else {
+        let error = Error::new(Kind::OutOfRange, "the object has no part of this number");
+        return Err(error.with("key", &info.key).with("part", number));
+    };
+    let start: u64 = info.part_bytes[..index].iter().sum();
+    Ok(ByteRange::new(start, start + part_bytes).ok())
+}
+
+pub(crate) fn failed_condition(info: &ObjectInfo) -> Error {
+    Error::new(
+        Kind::PreconditionFailed,
+        "a condition of the request does not hold",
+    )
+    .with("key", &info.key)
+    .with("version", &info.version)
+}
+
+fn changing_too_fast(bucket: &Bucket, key: &ObjectKey) -> Error {
+    Error::new(
+        Kind::Changed,
+        "the object is replaced faster than it can be read; try again",
+    )
+    .with("bucket", &bucket.name)
+    .with("key", key)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use forebay_core::Version;
+    use forebay_lake::{Attributes, UpdateToken};
+
+    use super::*;
+
+    fn object(bytes: u64, part_bytes: Vec<u64>) -> ObjectInfo {
+        ObjectInfo {
+            bucket: BucketName::new("bucket").unwrap(),
+            key: ObjectKey::new("key").unwrap(),
+            bytes,
+            version: Version::new("v"),
+            modified: SystemTime::UNIX_EPOCH,
+            attributes: Attributes::default(),
+            token: UpdateToken {
+                etag: None,
+                version: None,
+            },
+            checksums: Vec::new(),
+            part_bytes,
+        }
+    }
+
+    fn bounds(request: RangeRequest, info: &ObjectInfo) -> Option<(u64, u64)> {
+        resolve_range(request, info)
+            .ok()
+            .flatten()
+            .map(|range| (range.start(), range.end()))
+    }
+
+    #[test]
+    fn ranges_are_cut_at_the_end() {
+        let info = object(10, vec![]);
+        assert_eq!(bounds(RangeRequest::Whole, &info), Some((0, 10)));
+        assert_eq!(
+            bounds(RangeRequest::Bounded { first: 8, last: 100 }, &info),
+            Some((8, 10))
+        );
+        assert_eq!(bounds(RangeRequest::From(9), &info), Some((9, 10)));
+        assert_eq!(bounds(RangeRequest::Last(3), &info), Some((7, 10)));
+        assert_eq!(bounds(RangeRequest::Last(30), &info), Some((0, 10)));
+    }
+
+    #[test]
+    fn a_range_past_the_end_is_out_of_range() {
+        let info = object(10, vec![]);
+        for request in [
+            RangeRequest::From(10),
+            RangeRequest::Bounded { first: 10, last: 10 },
+            RangeRequest::Bounded { first: 5, last: 4 },
+            RangeRequest::Last(0),
+            RangeRequest::Part(2),
+        ] {
+            assert_eq!(
+                resolve_range(request, &info).unwrap_err().kind(),
+                Kind::OutOfRange,
+                "{request:?}"
+            );
+        }
+        let huge = RangeRequest::Bounded {
+            first: u64::MAX,
+            last: u64::MAX,
+        };
+        assert_eq!(resolve_range(huge, &info).unwrap_err().kind(), Kind::OutOfRange);
+    }
+
+    #[test]
+    fn an_empty_object_has_no_range() {
+        let info = object(0, vec![]);
+        assert_eq!(resolve_range(RangeRequest::Whole, &info).unwrap(), None);
+        assert_eq!(resolve_range(RangeRequest::Part(1), &info).unwrap(), None);
+        assert_eq!(
+            resolve_range(RangeRequest::From(0), &info).unwrap_err().kind(),
+            Kind::OutOfRange
+        );
+    }
+
+    #[test]
+    fn parts_lie_one_after_the_other() {
+        let info = object(10, vec![4, 4, 2]);
+        assert_eq!(bounds(RangeRequest::Part(1), &info), Some((0, 4)));
+        assert_eq!(bounds(RangeRequest::Part(3), &info), Some((8, 10)));
+        assert!(resolve_range(RangeRequest::Part(0), &info).is_err());
+        assert!(resolve_range(RangeRequest::Part(4), &info).is_err());
+    }
+}
