@@ -1,0 +1,136 @@
+//! Conditional create and update.
+
+use bytes::Bytes;
+use forebay_core::{Kind, Result};
+use forebay_lake::{PutMode, PutOptions, PutReceipt, UpdateToken};
+use futures::future::join_all;
+
+use super::{Bench, kind_of};
+
+const RACERS: usize = 8;
+
+async fn put_if(bench: &Bench, name: &str, body: &str, mode: PutMode) -> Result<PutReceipt> {
+    let options = PutOptions {
+        mode,
+        ..PutOptions::default()
+    };
+    bench
+        .lake
+        .put(&bench.key(name), Bytes::from(body.to_owned()), options)
+        .await
+}
+
+pub(super) async fn create_makes_an_object(bench: Bench) {
+    if bench.traits.conditional_create {
+        put_if(&bench, "deep/k", "new", PutMode::Create).await.unwrap();
+        assert_eq!(bench.read("deep/k").await, "new");
+    }
+}
+
+pub(super) async fn create_refuses_an_existing_one(bench: Bench) {
+    if !bench.traits.conditional_create {
+        return;
+    }
+    bench.put("k", "old").await;
+    assert_eq!(
+        kind_of(put_if(&bench, "k", "new", PutMode::Create).await),
+        Some(Kind::AlreadyExists)
+    );
+    assert_eq!(bench.read("k").await, "old");
+}
+
+pub(super) async fn create_works_again_after_delete(bench: Bench) {
+    if !bench.traits.conditional_create {
+        return;
+    }
+    put_if(&bench, "k", "first", PutMode::Create).await.unwrap();
+    bench.lake.delete(&bench.key("k")).await.unwrap();
+    put_if(&bench, "k", "second", PutMode::Create).await.unwrap();
+    assert_eq!(bench.read("k").await, "second");
+}
+
+/// Races writers and returns the body of the one that won; exactly one must.
+async fn race(bench: &Bench, mode: &PutMode, refusal: Kind) -> String {
+    let racers = (0..RACERS).map(|racer| {
+        let (bench, mode) = (bench.clone(), mode.clone());
+        tokio::spawn(async move { put_if(&bench, "k", &format!("racer {racer}"), mode).await })
+    });
+    let mut winners = Vec::new();
+    for (racer, result) in join_all(racers).await.into_iter().enumerate() {
+        match result.expect("a racer panicked") {
+            Ok(_) => winners.push(format!("racer {racer}")),
+            Err(error) => assert_eq!(error.kind(), refusal, "{error:?}"),
+        }
+    }
+    assert_eq!(winners.len(), 1, "exactly one racer wins: {winners:?}");
+    winners.remove(0)
+}
+
+pub(super) async fn racing_creates_have_one_winner(bench: Bench) {
+    if bench.traits.conditional_create {
+        let winner = race(&bench, &PutMode::Create, Kind::AlreadyExists).await;
+        assert_eq!(bench.read("k").await, winner);
+    }
+}
+
+pub(super) async fn update_with_the_current_token_replaces(bench: Bench) {
+    if !bench.traits.conditional_update {
+        return;
+    }
+    bench.put("k", "old").await;
+    let token = bench.lake.head(&bench.key("k")).await.unwrap().token;
+    put_if(&bench, "k", "new", PutMode::Update(token)).await.unwrap();
+    assert_eq!(bench.read("k").await, "new");
+}
+
+pub(super) async fn update_with_an_old_token_is_refused(bench: Bench) {
+    if !bench.traits.conditional_update {
+        return;
+    }
+    let old = bench.put("k", "old").await.token;
+    bench.put("k", "newer").await;
+    let wrong = UpdateToken {
+        etag: Some("00000000000000000000000000000000".to_owned()),
+        version: None,
+    };
+    for token in [old, wrong] {
+        let result = put_if(&bench, "k", "newest", PutMode::Update(token)).await;
+        assert_eq!(kind_of(result), Some(Kind::PreconditionFailed));
+    }
+    assert_eq!(bench.read("k").await, "newer");
+}
+
+pub(super) async fn update_of_nothing_is_refused(bench: Bench) {
+    if !bench.traits.conditional_update {
+        return;
+    }
+    let token = bench.put("other", "x").await.token;
+    let result = put_if(&bench, "deep/absent", "x", PutMode::Update(token)).await;
+    assert_eq!(kind_of(result), Some(Kind::PreconditionFailed));
+    assert!(bench.is_absent("deep/absent").await);
+}
+
+pub(super) async fn racing_updates_have_one_winner(bench: Bench) {
+    if !bench.traits.conditional_update {
+        return;
+    }
+    for round in 0..3 {
+        let token = bench.put("k", format!("round {round}")).await.token;
+        let winner = race(&bench, &PutMode::Update(token), Kind::PreconditionFailed).await;
+        assert_eq!(bench.read("k").await, winner);
+    }
+}
+
+pub(super) async fn token_of_a_put_serves_the_next_update(bench: Bench) {
+    if !bench.traits.conditional_update {
+        return;
+    }
+    let mut token = bench.put("k", "0").await.token;
+    for body in ["1", "2", "3"] {
+        token = put_if(&bench, "k", body, PutMode::Update(token))
+            .await
+            .unwrap()
+            .token;
+    }
+    assert_eq!(bench.read("k").await, "3");
+}
