@@ -1,1 +1,45 @@
-//! s3
+//! The S3 front door: HTTP and SigV4 in, engine calls out.
+//!
+//! One request walks through these files in this order: `server.rs` (connections) → `service.rs` (the pipeline)
+//! → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `s3s` (signature, routing,
+//! XML) → `access.rs` (which key may do what) → `edge.rs` → `ops/*.rs` (one file per family of operations)
+//! → `body.rs` (bytes out, counted by tier). `map.rs` is the one place where errors become S3 codes.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use forebay_s3::{AccessKey, AccessKeys, S3Edge, S3Options};
+//!
+//! # async fn example(engine: Arc<forebay_engine::Engine>) -> forebay_core::Result<()> {
+//! let keys = Arc::new(AccessKeys::new([AccessKey::full("forebay", "a long secret")]));
+//! let edge = Arc::new(S3Edge::new(engine, S3Options::new(keys)));
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:9000").await.expect("the port is free");
+//! forebay_s3::serve(listener, edge, tokio_util::sync::CancellationToken::new()).await
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod access;
+mod attributes;
+mod body;
+mod checksum;
+mod context;
+mod cors;
+mod edge;
+mod guard;
+mod keys;
+mod limits;
+mod map;
+mod odd_range;
+mod ops;
+mod options;
+mod refusal;
+mod server;
+mod service;
+mod unsupported;
+
+pub use context::{RequestEnd, S3Observer};
+pub use keys::{Access, AccessKey, AccessKeys, Buckets};
+pub use limits::InFlight;
+pub use options::S3Options;
+pub use server::serve;
+pub use service::S3Edge;

@@ -1,0 +1,243 @@
+//! Which key may do what: asked by `s3s` after the signature is verified and before the input is read.
+//!
+//! Every operation is a read or a write. A key needs the bucket in its list, and `ReadWrite` for writes. A
+//! request without a signature may only read and list buckets that are switched to public. Operations that
+//! name a second bucket (copies) are asked about it as well.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use forebay_core::BucketName;
+use s3s::access::{S3Access, S3AccessContext};
+use s3s::dto::{CopyObjectInput, CopySource, UploadPartCopyInput};
+use s3s::path::S3Path;
+use s3s::{S3Request, S3Result, s3_error};
+
+use crate::AccessKeys;
+use crate::context::RequestContext;
+use crate::keys::Access;
+
+/// The rules.
+#[derive(Debug, Clone)]
+pub(crate) struct AccessRules {
+    pub(crate) keys: Arc<AccessKeys>,
+    pub(crate) public_read: Arc<BTreeSet<BucketName>>,
+}
+
+/// What an operation does to a bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Reads objects or lists them; anonymous requests may, where it is public.
+    Read,
+    /// Reads settings; needs a key.
+    Look,
+    /// Changes something.
+    Write,
+}
+
+/// Operations that read. Whatever is not here counts as a write, so that a new one is never open by mistake.
+const READS: [(&str, Class); 34] = [
+    ("GetObject", Class::Read),
+    ("HeadObject", Class::Read),
+    ("HeadBucket", Class::Read),
+    ("ListObjects", Class::Read),
+    ("ListObjectsV2", Class::Read),
+    ("GetObjectAttributes", Class::Read),
+    ("GetBucketLocation", Class::Read),
+    ("ListBuckets", Class::Look),
+    ("ListObjectVersions", Class::Look),
+    ("ListMultipartUploads", Class::Look),
+    ("ListParts", Class::Look),
+    ("GetObjectTagging", Class::Look),
+    ("GetObjectAcl", Class::Look),
+    ("GetObjectLegalHold", Class::Look),
+    ("GetObjectRetention", Class::Look),
+    ("GetObjectTorrent", Class::Look),
+    ("GetObjectLockConfiguration", Class::Look),
+    ("GetBucketAccelerateConfiguration", Class::Look),
+    ("GetBucketAcl", Class::Look),
+    ("GetBucketCors", Class::Look),
+    ("GetBucketEncryption", Class::Look),
+    ("GetBucketLifecycleConfiguration", Class::Look),
+    ("GetBucketLogging", Class::Look),
+    ("GetBucketNotificationConfiguration", Class::Look),
+    ("GetBucketOwnershipControls", Class::Look),
+    ("GetBucketPolicy", Class::Look),
+    ("GetBucketPolicyStatus", Class::Look),
+    ("GetBucketReplication", Class::Look),
+    ("GetBucketRequestPayment", Class::Look),
+    ("GetBucketTagging", Class::Look),
+    ("GetBucketVersioning", Class::Look),
+    ("GetBucketWebsite", Class::Look),
+    ("GetPublicAccessBlock", Class::Look),
+    ("SelectObjectContent", Class::Look),
+];
+
+/// Operations that write and are there; the rest share one name in logs and metrics.
+const WRITES: [&str; 13] = [
+    "PutObject",
+    "UploadPart",
+    "CreateBucket",
+    "DeleteBucket",
+    "CopyObject",
+    "DeleteObject",
+    "DeleteObjects",
+    "PutObjectTagging",
+    "DeleteObjectTagging",
+    "CreateMultipartUpload",
+    "UploadPartCopy",
+    "CompleteMultipartUpload",
+    "AbortMultipartUpload",
+];
+
+fn classify(op: &str) -> (&'static str, Class) {
+    if let Some(found) = READS.iter().find(|(name, _)| *name == op) {
+        return *found;
+    }
+    (
+        WRITES
+            .iter()
+            .find(|name| **name == op)
+            .copied()
+            .unwrap_or("Other"),
+        Class::Write,
+    )
+}
+
+impl AccessRules {
+    fn allow(&self, who: Option<&str>, bucket: Option<&str>, class: Class) -> S3Result<()> {
+        let is_public =
+            bucket.is_some_and(|bucket| self.public_read.iter().any(|name| name.as_str() == bucket));
+        if class == Class::Read && is_public {
+            return Ok(());
+        }
+        let Some(who) = who else {
+            return Err(s3_error!(AccessDenied, "this needs a signed request"));
+        };
+        let keys = self.keys.snapshot();
+        let Some(key) = keys.get(who) else {
+            return Err(s3_error!(
+                InvalidAccessKeyId,
+                "the access key id is not known here"
+            ));
+        };
+        if bucket.is_some_and(|bucket| !key.buckets.contains(bucket)) {
+            return Err(s3_error!(
+                AccessDenied,
+                "this access key has no access to this bucket"
+            ));
+        }
+        if class == Class::Write && key.access == Access::ReadOnly {
+            return Err(s3_error!(AccessDenied, "this access key is read-only"));
+        }
+        Ok(())
+    }
+
+    /// Whether the key may see the bucket in a list of buckets.
+    pub(crate) fn sees(&self, who: Option<&str>, bucket: &str) -> bool {
+        self.allow(who, Some(bucket), Class::Read).is_ok()
+    }
+
+    fn allow_source<T>(&self, request: &S3Request<T>, source: &CopySource) -> S3Result<()> {
+        let CopySource::Bucket { bucket, .. } = source else {
+            return Err(s3_error!(
+                NotImplemented,
+                "copy sources are given as <bucket>/<key>"
+            ));
+        };
+        let who = RequestContext::of(&request.extensions).and_then(|context| context.notes().who);
+        self.allow(who.as_deref(), Some(bucket), Class::Read)
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Access for AccessRules {
+    async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
+        let (op, class) = classify(cx.s3_op().name());
+        let (bucket, key) = match cx.s3_path() {
+            S3Path::Root => (None, None),
+            S3Path::Bucket { bucket } => (Some(bucket.clone()), None),
+            S3Path::Object { bucket, key } => (Some(bucket.clone()), Some(key.clone())),
+        };
+        let mut who = cx.credentials().map(|credentials| credentials.access_key.clone());
+        if let Some(context) = RequestContext::of(cx.extensions_mut()) {
+            context.note(|notes| {
+                if notes.verified {
+                    who.clone_from(&notes.who);
+                }
+                notes.who.clone_from(&who);
+                notes.op = Some(op);
+                notes.bucket.clone_from(&bucket);
+                notes.key = key;
+            });
+        }
+        self.allow(who.as_deref(), bucket.as_deref(), class)
+    }
+
+    async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
+        self.allow_source(request, &request.input.copy_source)
+    }
+
+    async fn upload_part_copy(&self, request: &mut S3Request<UploadPartCopyInput>) -> S3Result<()> {
+        self.allow_source(request, &request.input.copy_source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{AccessKey, Buckets};
+
+    fn rules() -> AccessRules {
+        let bucket = |name: &str| BucketName::new(name).unwrap();
+        let only = Buckets::Only([bucket("data")].into());
+        let key = |id: &str, access, buckets| AccessKey {
+            id: id.into(),
+            secret: "s".into(),
+            access,
+            buckets,
+        };
+        AccessRules {
+            keys: Arc::new(AccessKeys::new([
+                key("reader", Access::ReadOnly, Buckets::All),
+                key("writer", Access::ReadWrite, only),
+            ])),
+            public_read: Arc::new([bucket("open")].into()),
+        }
+    }
+
+    fn allowed(who: Option<&str>, bucket: &str, op: &str) -> bool {
+        rules().allow(who, Some(bucket), classify(op).1).is_ok()
+    }
+
+    #[test]
+    fn read_only_keys_cannot_write() {
+        assert!(allowed(Some("reader"), "data", "GetObject"));
+        for op in WRITES.iter().chain(&["PutBucketPolicy", "SomethingNew"]) {
+            assert!(!allowed(Some("reader"), "data", op), "{op}");
+        }
+    }
+
+    #[test]
+    fn keys_are_confined_to_their_buckets() {
+        assert!(allowed(Some("writer"), "data", "PutObject"));
+        assert!(!allowed(Some("writer"), "other", "PutObject"));
+        assert!(!allowed(Some("writer"), "other", "GetObject"));
+        assert!(!allowed(Some("writer"), "other", "CreateBucket"));
+    }
+
+    #[test]
+    fn strangers_only_read_what_is_public() {
+        assert!(allowed(None, "open", "GetObject"));
+        assert!(allowed(None, "open", "ListObjectsV2"));
+        assert!(!allowed(None, "open", "PutObject"));
+        assert!(!allowed(None, "open", "GetBucketPolicy"));
+        assert!(!allowed(None, "data", "GetObject"));
+        assert!(rules().allow(None, None, Class::Look).is_err());
+    }
+
+    #[test]
+    fn a_key_that_is_gone_is_refused() {
+        assert!(!allowed(Some("nobody"), "data", "GetObject"));
+    }
+}

@@ -1,0 +1,149 @@
+//! What one request collects on its way: for the access log, the metrics and the answer.
+//!
+//! The service puts an `Arc<RequestContext>` into the request's extensions; `access.rs` notes who and what, the
+//! operations note errors and an unusual status, bodies count bytes. It ends when the answer's body is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use forebay_reservoir::Tier;
+use http::{Extensions, StatusCode};
+use parking_lot::Mutex;
+
+use crate::body::BodyFault;
+
+/// A finished request, for metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RequestEnd<'a> {
+    /// S3's name of the operation; `Unknown` if the request was refused before it was known.
+    pub op: &'a str,
+    /// HTTP status.
+    pub status: u16,
+    /// Body bytes that came in.
+    pub bytes_in: u64,
+    /// Body bytes that went out.
+    pub bytes_out: u64,
+    /// Of the object bytes among them: from RAM,
+    pub ram_bytes: u64,
+    /// from NVMe,
+    pub nvme_bytes: u64,
+    /// from the lake.
+    pub lake_bytes: u64,
+    /// From the request's head to the end of the answer's body.
+    pub duration: Duration,
+}
+
+/// Is told about every finished request. Called on the connection's task: must be quick and must not block.
+pub trait S3Observer: Send + Sync + 'static {
+    /// A request has ended, well or not.
+    fn on_request_end(&self, end: &RequestEnd<'_>);
+}
+
+/// One request's notes.
+pub(crate) struct RequestContext {
+    /// Goes out as `x-amz-request-id`.
+    pub(crate) id: String,
+    started: Instant,
+    bytes_in: AtomicU64,
+    ram_bytes: AtomicU64,
+    nvme_bytes: AtomicU64,
+    lake_bytes: AtomicU64,
+    notes: Mutex<Notes>,
+    observer: Option<Arc<dyn S3Observer>>,
+}
+
+/// What is learnt on the way.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Notes {
+    pub(crate) op: Option<&'static str>,
+    pub(crate) bucket: Option<Box<str>>,
+    pub(crate) key: Option<Box<str>>,
+    /// The access key id, once its signature is verified.
+    pub(crate) who: Option<String>,
+    /// Set when the signature was verified by an earlier pass; see `odd_range.rs`.
+    pub(crate) verified: bool,
+    /// A status that `s3s` cannot give.
+    pub(crate) status: Option<StatusCode>,
+    /// The operation itself answered with an error, so a 500 is not one of `s3s`.
+    pub(crate) own_error: bool,
+    /// The request's body broke off.
+    pub(crate) body_fault: Option<BodyFault>,
+}
+
+impl RequestContext {
+    pub(crate) fn new(id: String, observer: Option<Arc<dyn S3Observer>>) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            started: Instant::now(),
+            bytes_in: AtomicU64::new(0),
+            ram_bytes: AtomicU64::new(0),
+            nvme_bytes: AtomicU64::new(0),
+            lake_bytes: AtomicU64::new(0),
+            notes: Mutex::new(Notes::default()),
+            observer,
+        })
+    }
+
+    /// The context of a request, from its extensions.
+    pub(crate) fn of(extensions: &Extensions) -> Option<&Arc<Self>> {
+        extensions.get::<Arc<Self>>()
+    }
+
+    pub(crate) fn note(&self, change: impl FnOnce(&mut Notes)) {
+        change(&mut self.notes.lock());
+    }
+
+    pub(crate) fn notes(&self) -> Notes {
+        self.notes.lock().clone()
+    }
+
+    pub(crate) fn count_in(&self, bytes: usize) {
+        self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_tier(&self, tier: Tier, bytes: usize) {
+        let counter = match tier {
+            Tier::Ram => &self.ram_bytes,
+            Tier::Nvme => &self.nvme_bytes,
+            Tier::Lake => &self.lake_bytes,
+        };
+        counter.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Writes the access log line and tells the observer. Called once, when the answer's body is gone.
+    /// `complete` is false if the body broke off.
+    pub(crate) fn end(&self, status: StatusCode, bytes_out: u64, complete: bool) {
+        let notes = self.notes.lock();
+        let end = RequestEnd {
+            op: notes.op.unwrap_or("Unknown"),
+            status: status.as_u16(),
+            bytes_in: self.bytes_in.load(Ordering::Relaxed),
+            bytes_out,
+            ram_bytes: self.ram_bytes.load(Ordering::Relaxed),
+            nvme_bytes: self.nvme_bytes.load(Ordering::Relaxed),
+            lake_bytes: self.lake_bytes.load(Ordering::Relaxed),
+            duration: self.started.elapsed(),
+        };
+        if let Some(observer) = &self.observer {
+            observer.on_request_end(&end);
+        }
+        tracing::info!(
+            target: "forebay::access",
+            who = notes.who.as_deref().unwrap_or("-"),
+            op = end.op,
+            bucket = notes.bucket.as_deref().unwrap_or("-"),
+            key = notes.key.as_deref().unwrap_or("-"),
+            status = end.status,
+            bytes_out = end.bytes_out,
+            bytes_in = end.bytes_in,
+            ram_bytes = end.ram_bytes,
+            nvme_bytes = end.nvme_bytes,
+            lake_bytes = end.lake_bytes,
+            duration_ms = end.duration.as_secs_f64() * 1000.0,
+            complete,
+            request_id = self.id,
+            "request"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! `DeleteObject` and `DeleteObjects`.
+
+use forebay_core::{BucketName, Error};
+use futures::{StreamExt, stream};
+use s3s::dto::*;
+use s3s::{S3Response, s3_error};
+
+use super::{Answer, Ask};
+use crate::edge::Api;
+use crate::map;
+
+/// S3's limit for one request.
+const KEYS_MAX: usize = 1000;
+
+/// How many deletes of one request run at a time.
+const DELETES_IN_FLIGHT_MAX: usize = 16;
+
+/// `DeleteObject`: deleting what is not there is fine.
+pub(crate) async fn one(api: &Api, request: Ask<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
+    let input = &request.input;
+    let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
+    map::refuse_version(input.version_id.as_deref())?;
+    if input.if_match.is_some()
+        || input.if_match_last_modified_time.is_some()
+        || input.if_match_size.is_some()
+    {
+        return Err(s3_error!(NotImplemented, "conditional deletes are not supported"));
+    }
+    api.engine
+        .delete(&bucket, &key)
+        .await
+        .map_err(|error| map::failure(&error, &request.extensions))?;
+    Ok(S3Response::new(DeleteObjectOutput::default()))
+}
+
+/// `DeleteObjects`: each key has its own outcome, in the order of the request.
+pub(crate) async fn many(api: &Api, request: Ask<DeleteObjectsInput>) -> Answer<DeleteObjectsOutput> {
+    let bucket = map::bucket(&request.input.bucket)?;
+    let Delete { objects, quiet } = request.input.delete;
+    if objects.is_empty() || objects.len() > KEYS_MAX {
+        return Err(s3_error!(
+            MalformedXML,
+            "between 1 and {KEYS_MAX} keys can be deleted in one request"
+        ));
+    }
+    let extensions = &request.extensions;
+    api.engine
+        .head_bucket(&bucket)
+        .await
+        .map_err(|error: Error| map::failure(&error, extensions))?;
+
+    let outcomes: Vec<Outcome> = stream::iter(objects)
+        .map(|object| delete_one(api, &bucket, object, extensions))
+        .buffered(DELETES_IN_FLIGHT_MAX)
+        .collect()
+        .await;
+    let is_quiet = quiet.unwrap_or(false);
+    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+    for outcome in outcomes {
+        match outcome {
+            Ok(key) if !is_quiet => deleted.push(DeletedObject {
+                key: Some(key),
+                ..Default::default()
+            }),
+            Ok(_) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: Some(deleted),
+        errors: (!errors.is_empty()).then_some(errors),
+        ..Default::default()
+    }))
+}
+
+type Outcome = Result<String, s3s::dto::Error>;
+
+async fn delete_one(
+    api: &Api,
+    bucket: &BucketName,
+    object: ObjectIdentifier,
+    extensions: &http::Extensions,
+) -> Outcome {
+    let outcome = async {
+        let key = map::writable_key(&object.key)?;
+        map::refuse_version(object.version_id.as_deref())?;
+        if object.e_tag.is_some() || object.last_modified_time.is_some() || object.size.is_some() {
+            return Err(s3_error!(NotImplemented, "conditional deletes are not supported"));
+        }
+        api.engine
+            .delete(bucket, &key)
+            .await
+            .map_err(|error| map::failure(&error, extensions))
+    };
+    match outcome.await {
+        Ok(()) => Ok(object.key),
+        Err(error) => Err(s3s::dto::Error {
+            code: Some(error.code().as_str().to_owned()),
+            message: error.message().map(str::to_owned),
+            key: Some(object.key),
+            version_id: None,
+        }),
+    }
+}

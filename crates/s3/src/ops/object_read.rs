@@ -1,0 +1,368 @@
+//! `GetObject`, `HeadObject`, `GetObjectAttributes`.
+//!
+//! A GET hands the engine's pieces to the socket as they are. The first piece has been fetched and checked when
+//! the answer begins, so most errors still become a proper answer; a later one cuts the connection.
+
+use forebay_core::{ByteRange, Kind};
+use forebay_engine::{ObjectChecksum, ObjectInfo, RangeRequest, ReadAnswer, Verdict};
+use http::header::{CACHE_CONTROL, ETAG, EXPIRES, HeaderName, LAST_MODIFIED};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use s3s::dto::*;
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
+
+use super::{Answer, Ask};
+use crate::attributes;
+use crate::body::PieceBody;
+use crate::checksum::{self, Values};
+use crate::context::RequestContext;
+use crate::edge::Api;
+use crate::map;
+
+const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
+const PART_NUMBER_MAX: i32 = 10_000;
+
+/// `GetObject`.
+pub(crate) async fn get(api: &Api, request: Ask<GetObjectInput>) -> Answer<GetObjectOutput> {
+    let input = &request.input;
+    let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
+    map::refuse_version(input.version_id.as_deref())?;
+    let range = wanted_range(input.range, input.part_number)?;
+    let conditions = map::conditions(
+        input.if_match.as_ref(),
+        input.if_none_match.as_ref(),
+        input.if_modified_since.as_ref(),
+        input.if_unmodified_since.as_ref(),
+    );
+    let answer = api.engine.read(&bucket, &key, range, &conditions).await;
+    let read = match answer.map_err(|error| range_failure(&error, range, &request.extensions))? {
+        ReadAnswer::Object(read) => *read,
+        ReadAnswer::NotModified(info) => return Err(not_modified(&info)),
+    };
+    let context = RequestContext::of(&request.extensions).cloned();
+    let bytes = read.range.map_or(0, ByteRange::len);
+    let body = (bytes > 0).then(|| StreamingBlob::new(PieceBody::new(read.pieces, bytes, context)));
+    let shown = Shown::new(&read.info, range, read.range, input.checksum_mode.as_ref());
+    Ok(S3Response::new(shown.into_get(read.info, body)))
+}
+
+/// `HeadObject`.
+pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+    let input = &request.input;
+    let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
+    map::refuse_version(input.version_id.as_deref())?;
+    let wanted = wanted_range(input.range, input.part_number)?;
+    let conditions = map::conditions(
+        input.if_match.as_ref(),
+        input.if_none_match.as_ref(),
+        input.if_modified_since.as_ref(),
+        input.if_unmodified_since.as_ref(),
+    );
+    let answer = api.engine.head(&bucket, &key).await;
+    let info = answer.map_err(|error| map::read_failure(&error, &request.extensions))?;
+    match conditions.check(&info) {
+        Verdict::Proceed => {}
+        Verdict::NotModified => return Err(not_modified(&info)),
+        Verdict::Failed => {
+            return Err(s3_error!(
+                PreconditionFailed,
+                "a condition of the request does not hold"
+            ));
+        }
+    }
+    let range = resolve(wanted, &info)?;
+    let shown = Shown::new(&info, wanted, range, input.checksum_mode.as_ref());
+    if shown.content_range.is_some()
+        && let Some(context) = RequestContext::of(&request.extensions)
+    {
+        context.note(|notes| notes.status = Some(StatusCode::PARTIAL_CONTENT));
+    }
+    let overrides = head_overrides(input)?;
+    Ok(S3Response::with_headers(shown.into_head(info), overrides))
+}
+
+/// `GetObjectAttributes`.
+pub(crate) async fn attributes(
+    api: &Api,
+    request: Ask<GetObjectAttributesInput>,
+) -> Answer<GetObjectAttributesOutput> {
+    let input = &request.input;
+    let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
+    map::refuse_version(input.version_id.as_deref())?;
+    let answer = api.engine.head(&bucket, &key).await;
+    let info = answer.map_err(|error| map::read_failure(&error, &request.extensions))?;
+    // `s3s` gives the header as it stands: one value per line, or several with commas.
+    let asked: Vec<&str> = input
+        .object_attributes
+        .iter()
+        .flat_map(|one| one.as_str().split(','))
+        .map(str::trim)
+        .collect();
+    let wants = |name: &str| asked.contains(&name);
+
+    let values = Values::of(&info.checksums);
+    let checksum = Checksum {
+        checksum_crc32: values.crc32,
+        checksum_crc32c: values.crc32c,
+        checksum_crc64nvme: values.crc64nvme,
+        checksum_sha1: values.sha1,
+        checksum_sha256: values.sha256,
+        checksum_type: checksum_type(&info.checksums),
+    };
+    let parts_count = i32::try_from(info.part_bytes.len()).unwrap_or(i32::MAX);
+    let parts = GetObjectAttributesParts {
+        total_parts_count: Some(parts_count),
+        ..Default::default()
+    };
+    Ok(S3Response::new(GetObjectAttributesOutput {
+        checksum: (wants("Checksum") && !info.checksums.is_empty()).then_some(checksum),
+        e_tag: wants("ETag").then(|| map::etag(info.version.as_str())),
+        last_modified: Some(map::timestamp(info.modified)),
+        object_parts: (wants("ObjectParts") && parts_count > 0).then_some(parts),
+        object_size: wants("ObjectSize").then(|| map::size(info.bytes)),
+        storage_class: wants("StorageClass").then(|| StorageClass::from_static(StorageClass::STANDARD)),
+        ..Default::default()
+    }))
+}
+
+fn wanted_range(range: Option<Range>, part_number: Option<i32>) -> S3Result<RangeRequest> {
+    match (range, part_number) {
+        (None, None) => Ok(RangeRequest::Whole),
+        (
+            Some(Range::Int {
+                first,
+                last: Some(last),
+            }),
+            None,
+        ) => Ok(RangeRequest::Bounded { first, last }),
+        (Some(Range::Int { first, last: None }), None) => Ok(RangeRequest::From(first)),
+        (Some(Range::Suffix { length }), None) => Ok(RangeRequest::Last(length)),
+        (None, Some(number)) if (1..=PART_NUMBER_MAX).contains(&number) => Ok(RangeRequest::Part(
+            u16::try_from(number).expect("checked to be at most 10,000"),
+        )),
+        (None, Some(_)) => Err(s3_error!(
+            InvalidArgument,
+            "partNumber must be 1 to {PART_NUMBER_MAX}"
+        )),
+        (Some(_), Some(_)) => Err(s3_error!(
+            InvalidRequest,
+            "give either a range or a partNumber, not both"
+        )),
+    }
+}
+
+/// The bytes that a HEAD speaks about; the same rules as the engine's.
+fn resolve(wanted: RangeRequest, info: &ObjectInfo) -> S3Result<Option<ByteRange>> {
+    let past_end = || s3_error!(InvalidRange, "the range starts past the end of the object");
+    let bytes = info.bytes;
+    match wanted {
+        RangeRequest::Whole => Ok(ByteRange::whole(bytes)),
+        RangeRequest::Bounded { first, last } => ByteRange::new(first, last.saturating_add(1).min(bytes))
+            .map(Some)
+            .map_err(|_| past_end()),
+        RangeRequest::From(first) => ByteRange::new(first, bytes).map(Some).map_err(|_| past_end()),
+        RangeRequest::Last(0) => Err(past_end()),
+        RangeRequest::Last(count) => Ok(ByteRange::new(bytes.saturating_sub(count), bytes).ok()),
+        RangeRequest::Part(1) if info.part_bytes.is_empty() => Ok(ByteRange::whole(bytes)),
+        RangeRequest::Part(number) => {
+            let index = usize::from(number) - 1;
+            let Some(part_bytes) = info.part_bytes.get(index) else {
+                return Err(no_such_part());
+            };
+            let start: u64 = info.part_bytes[..index].iter().sum();
+            Ok(ByteRange::new(start, start + part_bytes).ok())
+        }
+    }
+}
+
+fn no_such_part() -> S3Error {
+    let mut error = S3Error::with_message(
+        S3ErrorCode::Custom("InvalidPartNumber".into()),
+        "the object has no part of this number",
+    );
+    error.set_status_code(StatusCode::RANGE_NOT_SATISFIABLE);
+    error
+}
+
+fn range_failure(error: &forebay_core::Error, range: RangeRequest, extensions: &http::Extensions) -> S3Error {
+    if error.kind() == Kind::OutOfRange && matches!(range, RangeRequest::Part(_)) {
+        return no_such_part();
+    }
+    map::read_failure(error, extensions)
+}
+
+/// 304, with what a cache needs to go on.
+fn not_modified(info: &ObjectInfo) -> S3Error {
+    let mut headers = HeaderMap::new();
+    if let Ok(etag) = map::etag(info.version.as_str()).to_http_header() {
+        headers.insert(ETAG, etag);
+    }
+    let mut date = Vec::new();
+    if map::timestamp(info.modified)
+        .format(TimestampFormat::HttpDate, &mut date)
+        .is_ok()
+        && let Ok(date) = HeaderValue::from_bytes(&date)
+    {
+        headers.insert(LAST_MODIFIED, date);
+    }
+    if let Some(Ok(value)) = info
+        .attributes
+        .cache_control
+        .as_deref()
+        .map(HeaderValue::from_str)
+    {
+        headers.insert(CACHE_CONTROL, value);
+    }
+    let mut error = S3Error::new(S3ErrorCode::NotModified);
+    error.set_headers(headers);
+    error
+}
+
+/// `s3s` applies `response-*` to GET only.
+fn head_overrides(input: &HeadObjectInput) -> S3Result<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    let wishes = [
+        ("cache-control", input.response_cache_control.as_deref()),
+        (
+            "content-disposition",
+            input.response_content_disposition.as_deref(),
+        ),
+        ("content-encoding", input.response_content_encoding.as_deref()),
+        ("content-language", input.response_content_language.as_deref()),
+        ("content-type", input.response_content_type.as_deref()),
+    ];
+    for (name, value) in wishes {
+        let Some(value) = value else { continue };
+        let value = HeaderValue::from_str(value)
+            .map_err(|error| s3_error!(error, InvalidArgument, "response-{name} cannot be a header"))?;
+        headers.insert(HeaderName::from_static(name), value);
+    }
+    if let Some(expires) = &input.response_expires {
+        let mut date = Vec::new();
+        if expires.format(TimestampFormat::HttpDate, &mut date).is_ok()
+            && let Ok(date) = HeaderValue::from_bytes(&date)
+        {
+            headers.insert(EXPIRES, date);
+        }
+    }
+    Ok(headers)
+}
+
+fn checksum_type(checksums: &[ObjectChecksum]) -> Option<ChecksumType> {
+    checksums
+        .first()
+        .map(|first| ChecksumType::from_static(checksum::kind_name(first.kind)))
+}
+
+/// What GET and HEAD show alike.
+struct Shown {
+    content_length: i64,
+    content_range: Option<String>,
+    parts_count: Option<i32>,
+    checksums: Values,
+    checksum_type: Option<ChecksumType>,
+    e_tag: ETag,
+    expires: Option<Timestamp>,
+    last_modified: Timestamp,
+    metadata: Option<Metadata>,
+    missing_meta: Option<i32>,
+}
+
+impl Shown {
+    fn new(
+        info: &ObjectInfo,
+        wanted: RangeRequest,
+        range: Option<ByteRange>,
+        mode: Option<&ChecksumMode>,
+    ) -> Self {
+        let is_whole = range == ByteRange::whole(info.bytes) && !matches!(wanted, RangeRequest::Part(_));
+        // A checksum of the whole says nothing about a part, and SDKs would compare it.
+        let shows_checksums = is_whole && mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED);
+        let checksums: &[ObjectChecksum] = if shows_checksums { &info.checksums } else { &[] };
+        let content_range = match (wanted, range) {
+            (RangeRequest::Whole, _) | (_, None) => None,
+            (_, Some(range)) => Some(format!(
+                "bytes {}-{}/{}",
+                range.start(),
+                range.end() - 1,
+                info.bytes
+            )),
+        };
+        let parts_count = i32::try_from(info.part_bytes.len())
+            .ok()
+            .filter(|count| *count > 0);
+        let (metadata, missing_meta) = attributes::metadata(&info.attributes);
+        Self {
+            content_length: map::size(range.map_or(0, ByteRange::len)),
+            content_range,
+            parts_count: parts_count.filter(|_| matches!(wanted, RangeRequest::Part(_))),
+            checksums: Values::of(checksums),
+            checksum_type: checksum_type(checksums),
+            e_tag: map::etag(info.version.as_str()),
+            expires: attributes::expires(&info.attributes),
+            last_modified: map::timestamp(info.modified),
+            metadata,
+            missing_meta,
+        }
+    }
+
+    fn into_get(self, info: ObjectInfo, body: Option<StreamingBlob>) -> GetObjectOutput {
+        let kept = info.attributes;
+        GetObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            body,
+            cache_control: kept.cache_control,
+            checksum_crc32: self.checksums.crc32,
+            checksum_crc32c: self.checksums.crc32c,
+            checksum_crc64nvme: self.checksums.crc64nvme,
+            checksum_sha1: self.checksums.sha1,
+            checksum_sha256: self.checksums.sha256,
+            checksum_type: self.checksum_type,
+            content_disposition: kept.content_disposition,
+            content_encoding: kept.content_encoding,
+            content_language: kept.content_language,
+            content_length: Some(self.content_length),
+            content_range: self.content_range,
+            content_type: Some(
+                kept.content_type
+                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
+            ),
+            e_tag: Some(self.e_tag),
+            expires: self.expires,
+            last_modified: Some(self.last_modified),
+            metadata: self.metadata,
+            missing_meta: self.missing_meta,
+            parts_count: self.parts_count,
+            ..Default::default()
+        }
+    }
+
+    fn into_head(self, info: ObjectInfo) -> HeadObjectOutput {
+        let kept = info.attributes;
+        HeadObjectOutput {
+            accept_ranges: Some("bytes".to_owned()),
+            cache_control: kept.cache_control,
+            checksum_crc32: self.checksums.crc32,
+            checksum_crc32c: self.checksums.crc32c,
+            checksum_crc64nvme: self.checksums.crc64nvme,
+            checksum_sha1: self.checksums.sha1,
+            checksum_sha256: self.checksums.sha256,
+            checksum_type: self.checksum_type,
+            content_disposition: kept.content_disposition,
+            content_encoding: kept.content_encoding,
+            content_language: kept.content_language,
+            content_length: Some(self.content_length),
+            content_range: self.content_range,
+            content_type: Some(
+                kept.content_type
+                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
+            ),
+            e_tag: Some(self.e_tag),
+            expires: self.expires,
+            last_modified: Some(self.last_modified),
+            metadata: self.metadata,
+            missing_meta: self.missing_meta,
+            parts_count: self.parts_count,
+            ..Default::default()
+        }
+    }
+}

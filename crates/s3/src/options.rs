@@ -1,0 +1,76 @@
+//! What an S3 edge is made of; every limit has a field here.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::BucketName;
+
+use crate::{AccessKeys, S3Observer};
+
+/// Settings of the S3 edge. Start from [`S3Options::new`] and change fields.
+#[derive(Clone)]
+pub struct S3Options {
+    /// The region that signatures must name.
+    pub region: String,
+    /// Who may come in; may be changed while the edge runs.
+    pub keys: Arc<AccessKeys>,
+    /// Buckets that anybody may read and list.
+    pub public_read: BTreeSet<BucketName>,
+    /// Web origins that browsers may call from (`*` means any); empty switches CORS off.
+    pub cors_origins: Vec<String>,
+    /// Requests in flight beyond this are answered `503 SlowDown`.
+    pub inflight_requests_max: u64,
+    /// Bytes in flight beyond this are answered `503 SlowDown`; see `limits.rs` for what a request counts.
+    pub inflight_bytes_max: u64,
+    /// Connections beyond this wait in the listen queue.
+    pub connections_max: usize,
+    /// A request head that takes longer closes the connection; also how long an idle connection is kept.
+    pub header_read_timeout: Duration,
+    /// A body that makes no progress for so long, in either direction, ends its request.
+    pub body_idle_timeout: Duration,
+    /// A request head larger than this is refused.
+    pub header_bytes_max: usize,
+    /// After shutdown begins, requests get so long to finish before their connections are cut.
+    pub shutdown_deadline: Duration,
+    /// TCP congestion control of accepted connections (`cubic`, `bbr` …); `None` leaves the system's choice.
+    pub tcp_congestion: Option<String>,
+    /// Told about every finished request.
+    pub observer: Option<Arc<dyn S3Observer>>,
+}
+
+impl S3Options {
+    /// Defaults that suit one host.
+    #[must_use]
+    pub fn new(keys: Arc<AccessKeys>) -> Self {
+        Self {
+            region: "us-east-1".to_owned(),
+            keys,
+            public_read: BTreeSet::new(),
+            cors_origins: Vec::new(),
+            inflight_requests_max: 4096,
+            inflight_bytes_max: 2 << 30,
+            connections_max: 8192,
+            header_read_timeout: Duration::from_secs(75),
+            body_idle_timeout: Duration::from_secs(60),
+            header_bytes_max: 32 << 10,
+            shutdown_deadline: Duration::from_secs(20),
+            tcp_congestion: None,
+            observer: None,
+        }
+    }
+}
+
+impl fmt::Debug for S3Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("S3Options")
+            .field("region", &self.region)
+            .field("keys", &self.keys)
+            .field("public_read", &self.public_read)
+            .field("cors_origins", &self.cors_origins)
+            .field("inflight_requests_max", &self.inflight_requests_max)
+            .field("inflight_bytes_max", &self.inflight_bytes_max)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! Connections: accept, limit, serve HTTP/1.1, and end in order.
+//!
+//! The accept loop owns all connection tasks through a tracker. On shutdown it stops accepting, lets requests
+//! in flight finish, and cuts what is left after the deadline. A connection beyond the limit waits in the
+//! listen queue. A peer that stops reading is cut after the idle timeout, so that it cannot hold leased pages.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use forebay_core::{Error, Kind, Result};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::S3Edge;
+
+/// After an accept failure (too many open files …) wait so long before trying again.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Serves the edge on this listener until `shutdown` is cancelled; returns when all connections have ended.
+///
+/// Cancel-safe in the sense that dropping the future closes the listener; connections then end on their own.
+pub async fn serve(listener: TcpListener, edge: Arc<S3Edge>, shutdown: CancellationToken) -> Result<()> {
+    if let Some(name) = &edge.options.tcp_congestion {
+        set_congestion(&listener, name)?;
+    }
+    let places = Arc::new(Semaphore::new(edge.options.connections_max));
+    let tracker = TaskTracker::new();
+    let cut = CancellationToken::new();
+    loop {
+        let place = tokio::select! {
+            () = shutdown.cancelled() => break,
+            place = Arc::clone(&places).acquire_owned() => place.expect("the semaphore is never closed"),
+        };
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _peer)) => {
+                let connection = connection(stream, Arc::clone(&edge), shutdown.clone(), cut.clone());
+                tracker.spawn(async move {
+                    connection.await;
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+            }
+        }
+    }
+    drop(listener);
+    tracker.close();
+    if tokio::time::timeout(edge.options.shutdown_deadline, tracker.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            connections = tracker.len(),
+            "shutdown deadline passed; cutting connections"
+        );
+        cut.cancel();
+        tracker.wait().await;
+    }
+    Ok(())
+}
+
+fn set_congestion(listener: &TcpListener, name: &str) -> Result<()> {
+    let socket = socket2::SockRef::from(listener);
+    socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
+        let message = "cannot set the TCP congestion control; see net.ipv4.tcp_available_congestion_control";
+        Error::new(Kind::InvalidInput, message)
+            .with("tcp_congestion", name)
+            .caused_by(error)
+    })
+}
+
+async fn connection(
+    stream: TcpStream,
+    edge: Arc<S3Edge>,
+    shutdown: CancellationToken,
+    cut: CancellationToken,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "cannot set TCP_NODELAY");
+    }
+    let io = TokioIo::new(Unstalled::new(stream, edge.options.body_idle_timeout));
+    let header_read_timeout = edge.options.header_read_timeout;
+    let service = service_fn(move |request| {
+        let edge = Arc::clone(&edge);
+        async move { Ok::<_, std::convert::Infallible>(edge.handle(request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_read_timeout)
+        .serve_connection(io, service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = cut.cancelled() => return,
+        () = shutdown.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = cut.cancelled() => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "connection ended early");
+    }
+}
+
+/// A stream whose writes fail when the peer has not read for too long.
+struct Unstalled {
+    stream: TcpStream,
+    timeout: Duration,
+    /// Made at the first write that has to wait.
+    stall: Option<Pin<Box<Sleep>>>,
+    is_waiting: bool,
+}
+
+impl Unstalled {
+    fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self {
+            stream,
+            timeout,
+            stall: None,
+            is_waiting: false,
+        }
+    }
+
+    fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.is_waiting = false;
+            return written;
+        }
+        let deadline = Instant::now() + self.timeout;
+        let stall = self
+            .stall
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        if !self.is_waiting {
+            self.is_waiting = true;
+            stall.as_mut().reset(deadline);
+        }
+        stall.as_mut().poll(cx).map(|()| {
+            Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the peer stopped reading",
+            ))
+        })
+    }
+}
+
+impl AsyncRead for Unstalled {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Unstalled {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.watch(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        self.watch(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,305 @@
+//! The pipeline that every request walks through, and the [`S3Edge`] that owns it.
+//!
+//! Admission, CORS, guard, `s3s`, finishing touches. All answers, also refusals, get a request id and count in
+//! the access log; nothing here spawns a task, so a client that goes away ends its request.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use forebay_engine::Engine;
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
+use s3s::Body;
+use s3s::service::{S3Service, S3ServiceBuilder};
+
+use crate::access::AccessRules;
+use crate::body::{BodyFault, RequestBody, ResponseBody};
+use crate::context::{Notes, RequestContext};
+use crate::cors::Cors;
+use crate::edge::Api;
+use crate::guard::Guard;
+use crate::keys::KeyAuth;
+use crate::limits::{Admission, InFlight};
+use crate::odd_range::OddRange;
+use crate::refusal::{Refusal, push_element};
+use crate::{S3Observer, S3Options};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+
+/// The S3 edge: everything between a connection and the engine. Shared by `Arc`; see [`crate::serve`].
+pub struct S3Edge {
+    service: S3Service,
+    guard: Guard,
+    cors: Cors,
+    admission: Arc<Admission>,
+    observer: Option<Arc<dyn S3Observer>>,
+    ids: RequestIds,
+    pub(crate) options: S3Options,
+}
+
+impl std::fmt::Debug for S3Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("S3Edge")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl S3Edge {
+    /// An edge over this engine.
+    #[must_use]
+    pub fn new(engine: Arc<Engine>, options: S3Options) -> Self {
+        let rules = AccessRules {
+            keys: Arc::clone(&options.keys),
+            public_read: Arc::new(options.public_read.clone()),
+        };
+        let api = Api::new(engine, rules.clone(), options.region.clone());
+        let second = builder(api.clone(), &rules).build();
+        let mut first = builder(api, &rules);
+        first.set_route(OddRange { second });
+        Self {
+            service: first.build(),
+            guard: Guard {
+                region: options.region.clone(),
+                header_bytes_max: options.header_bytes_max,
+            },
+            cors: Cors::new(options.cors_origins.clone()),
+            admission: Admission::new(options.inflight_requests_max, options.inflight_bytes_max),
+            observer: options.observer.clone(),
+            ids: RequestIds::new(),
+            options,
+        }
+    }
+
+    /// What is in flight now.
+    #[must_use]
+    pub fn in_flight(&self) -> InFlight {
+        self.admission.in_flight()
+    }
+
+    /// Answers one request. Cancel-safe: dropping the future abandons the request.
+    pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+        let context = RequestContext::new(self.ids.next(), self.observer.clone());
+        let is_head = request.method() == Method::HEAD;
+        let cors_headers = self.cors.answer_headers(request.method(), request.headers());
+
+        let permit = self.admission.admit(content_bytes(request.headers()));
+        let mut response = if permit.is_none() {
+            Refusal::slow_down().into_response()
+        } else if request.method() == Method::OPTIONS {
+            self.cors.preflight(request.headers())
+        } else {
+            self.ask(request, &context).await
+        };
+
+        if let Some(headers) = cors_headers {
+            response.headers_mut().extend(headers);
+        }
+        if let Ok(id) = HeaderValue::from_str(&context.id) {
+            response.headers_mut().insert(REQUEST_ID, id);
+        }
+        let status = response.status();
+        response.map(|body| ResponseBody::new(body, context, permit, status, is_head))
+    }
+
+    /// The guard, then `s3s`, then what `s3s` cannot do.
+    async fn ask(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        if let Err(refusal) = self.guard.check(&parts) {
+            return finish_error(refusal.into_response(), context);
+        }
+        let body = if body.is_end_stream() {
+            Body::empty()
+        } else {
+            Body::http_body(RequestBody::new(
+                body,
+                Arc::clone(context),
+                self.options.body_idle_timeout,
+            ))
+        };
+        parts.extensions.insert(Arc::clone(context));
+
+        let mut response = match self.service.call(Request::from_parts(parts, body)).await {
+            Ok(response) => response,
+            Err(error) => {
+                let error: s3s::StdError = error.into();
+                tracing::error!(request_id = context.id, error = ?error, "the answer could not be written");
+                internal_error().into_response()
+            }
+        };
+        let notes = context.notes();
+        if let Some(refusal) = body_refusal(response.status(), &notes) {
+            response = refusal.into_response();
+        }
+        if let Some(status) = notes.status {
+            *response.status_mut() = status;
+        }
+        if response.status().is_client_error() || response.status().is_server_error() {
+            return finish_error(response, context);
+        }
+        response
+    }
+}
+
+fn builder(api: Api, rules: &AccessRules) -> S3ServiceBuilder {
+    let mut builder = S3ServiceBuilder::new(api);
+    builder.set_auth(KeyAuth(Arc::clone(&rules.keys)));
+    builder.set_access(rules.clone());
+    builder
+}
+
+fn content_bytes(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+fn internal_error() -> Refusal {
+    Refusal::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalError",
+        "an internal error; please report the request id",
+    )
+}
+
+/// `s3s` answers 500 when it cannot read a small body (XML) to its end, but that is the client's fault.
+fn body_refusal(status: StatusCode, notes: &Notes) -> Option<Refusal> {
+    if status != StatusCode::INTERNAL_SERVER_ERROR || notes.own_error {
+        return None;
+    }
+    Some(match notes.body_fault {
+        Some(BodyFault::Stalled) => Refusal::bad("RequestTimeout", "the request body made no progress"),
+        Some(BodyFault::Broken) => Refusal::bad("IncompleteBody", "the request body broke off"),
+        None => Refusal::bad(
+            "BadDigest",
+            "the request body does not match its checksum, signature or framing",
+        ),
+    })
+}
+
+/// Adds what every error document must have. The documents are small and at hand.
+fn finish_error(mut response: Response<Body>, context: &RequestContext) -> Response<Body> {
+    let notes = context.notes();
+    let Some(document) = response.body().bytes() else {
+        return response;
+    };
+    let Some(head) = std::str::from_utf8(&document)
+        .ok()
+        .and_then(|text| text.strip_suffix("</Error>"))
+    else {
+        return response;
+    };
+    let mut xml = head.to_owned();
+    if !xml.contains("<Message>") {
+        let message = default_message(&xml);
+        push_element(&mut xml, "Message", message);
+    }
+    if let Some(bucket) = &notes.bucket {
+        let resource = notes
+            .key
+            .as_ref()
+            .map_or_else(|| format!("/{bucket}"), |key| format!("/{bucket}/{key}"));
+        push_element(&mut xml, "Resource", &resource);
+    }
+    push_element(&mut xml, "RequestId", &context.id);
+    xml.push_str("</Error>");
+    response.headers_mut().remove(CONTENT_LENGTH);
+    *response.body_mut() = Body::from(Bytes::from(xml));
+    response
+}
+
+/// A sentence for the codes that `s3s` leaves without one.
+fn default_message(xml: &str) -> &'static str {
+    let code = xml
+        .split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map_or("", |(code, _)| code);
+    match code {
+        "SignatureDoesNotMatch" => "the signature does not match; check the secret key and the clock",
+        "InvalidBucketName" => "the bucket name is not valid",
+        "InvalidURI" => "the request path or query cannot be parsed",
+        "KeyTooLongError" => "the key is longer than 1024 bytes",
+        "MalformedXML" => "the XML body is not what this operation expects",
+        "MissingRequestBodyError" => "the request body is empty",
+        "MissingContentLength" => "the Content-Length header is needed",
+        "IncompleteBody" => "the body has another length than Content-Length says",
+        "MaxMessageLengthExceeded" => "the request body is too large",
+        "MethodNotAllowed" => "this method is not allowed here",
+        _ => "the request was refused",
+    }
+}
+
+/// Request ids: unique in a run, different between runs, cheap.
+struct RequestIds {
+    seed: u64,
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    fn new() -> Self {
+        Self {
+            seed: RandomState::new().hash_one(0),
+            next: AtomicU64::new(0),
+        }
+    }
+
+    fn next(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        // An odd multiplier permutes the 64-bit numbers, so ids of one run never repeat.
+        let id = (self.seed ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        format!("{id:016X}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_ids_do_not_repeat() {
+        let ids = RequestIds::new();
+        let some: std::collections::BTreeSet<_> = (0..1000).map(|_| ids.next()).collect();
+        assert_eq!(some.len(), 1000);
+        assert!(some.iter().all(|id| id.len() == 16));
+    }
+
+    #[test]
+    fn errors_carry_id_resource_and_message() {
+        let context = RequestContext::new("ID".to_owned(), None);
+        context.note(|notes| {
+            notes.bucket = Some("b".into());
+            notes.key = Some("<k>".into());
+        });
+        let document = "<Error><Code>MalformedXML</Code></Error>";
+        let response = finish_error(Response::new(Body::from(document.to_owned())), &context);
+        let text = String::from_utf8(response.body().bytes().unwrap().to_vec()).unwrap();
+        assert!(
+            text.contains("<Resource>/b/&lt;k&gt;</Resource><RequestId>ID</RequestId></Error>"),
+            "{text}"
+        );
+        assert!(text.contains("<Message>the XML body"), "{text}");
+    }
+
+    #[test]
+    fn unreadable_bodies_are_not_internal_errors() {
+        let code = |notes: &Notes| {
+            body_refusal(StatusCode::INTERNAL_SERVER_ERROR, notes).map(|refusal| refusal.code)
+        };
+        assert_eq!(code(&Notes::default()), Some("BadDigest"));
+        assert_eq!(
+            code(&Notes {
+                body_fault: Some(BodyFault::Stalled),
+                ..Notes::default()
+            }),
+            Some("RequestTimeout")
+        );
+        assert_eq!(
+            code(&Notes {
+                own_error: true,
+                ..Notes::default()
+            }),
+            None
+        );
+    }
+}
