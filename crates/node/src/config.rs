@@ -182,8 +182,9 @@ pub enum KeyAccess {
 impl Config {
     /// Reads a file. The error is one line that names the file and the line in it.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|why| Error::io(format!("cannot read the configuration: {why}"), why).with("file", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|why| {
+            Error::io(format!("cannot read the configuration: {why}"), why).with("file", path.display())
+        })?;
         Self::parse(&text).map_err(|error| error.with("file", path.display()))
     }
 
@@ -193,7 +194,10 @@ impl Config {
             let message = why.message().lines().collect::<Vec<_>>().join(" ");
             let error = Error::new(Kind::InvalidInput, format!("wrong configuration: {message}"));
             match why.span() {
-                Some(span) => error.with("line", text[..span.start.min(text.len())].matches('\n').count() + 1),
+                Some(span) => error.with(
+                    "line",
+                    text[..span.start.min(text.len())].matches('\n').count() + 1,
+                ),
                 None => error,
             }
         })
@@ -205,28 +209,41 @@ impl Config {
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let mut document = toml::Table::new();
         for setting in reference::SETTINGS {
-            let Some(text) = variable(setting.env).filter(|text| !setting.env.is_empty() && !text.is_empty()) else {
+            let Some(text) = variable(setting.env).filter(|text| !setting.env.is_empty() && !text.is_empty())
+            else {
                 continue;
             };
-            let (table, name) = setting.key.rsplit_once('.').map_or((None, setting.key), |(t, n)| (Some(t), n));
+            let (table, name) = setting
+                .key
+                .rsplit_once('.')
+                .map_or((None, setting.key), |(t, n)| (Some(t), n));
             let target = match table {
                 None => &mut document,
                 Some(table) => document
                     .entry(table)
                     .or_insert_with(|| toml::Table::new().into())
                     .as_table_mut()
-                    .ok_or_else(|| Error::new(Kind::Internal, "a setting lies below a value").with("key", setting.key))?,
+                    .ok_or_else(|| {
+                        Error::new(Kind::Internal, "a setting lies below a value").with("key", setting.key)
+                    })?,
             };
             target.insert(name.into(), setting.shape.value(&text, setting.env)?);
             // Checked one by one, so that the message can name the variable.
             Self::deserialize(toml::Value::Table(document.clone())).map_err(|why| {
                 let message = why.message().lines().collect::<Vec<_>>().join(" ");
-                Error::new(Kind::InvalidInput, format!("wrong value in the environment: {message}"))
-                    .with("variable", setting.env)
+                Error::new(
+                    Kind::InvalidInput,
+                    format!("wrong value in the environment: {message}"),
+                )
+                .with("variable", setting.env)
             })?;
         }
-        let mut config = Self::deserialize(document)
-            .map_err(|why| Error::new(Kind::InvalidInput, format!("wrong value in the environment: {}", why.message())))?;
+        let mut config = Self::deserialize(document).map_err(|why| {
+            Error::new(
+                Kind::InvalidInput,
+                format!("wrong value in the environment: {}", why.message()),
+            )
+        })?;
         config.keys.extend(key_from_env(&variable)?);
         Ok(config)
     }
@@ -257,8 +274,14 @@ impl Config {
                 access: self.log.access.or(below.log.access),
             },
             limits: self.limits.over(below.limits),
-            cors: CorsConfig { origins: self.cors.origins.or(below.cors.origins) },
-            buckets: if self.buckets.is_empty() { below.buckets } else { self.buckets },
+            cors: CorsConfig {
+                origins: self.cors.origins.or(below.cors.origins),
+            },
+            buckets: if self.buckets.is_empty() {
+                below.buckets
+            } else {
+                self.buckets
+            },
             keys,
         }
     }
@@ -297,7 +320,10 @@ fn key_from_env(variable: &impl Fn(&str) -> Option<String>) -> Result<Option<Key
                 Some(_) => (reference::ACCESS_KEY_ID, reference::SECRET_ACCESS_KEY),
                 None => (reference::SECRET_ACCESS_KEY, reference::ACCESS_KEY_ID),
             };
-            Err(Error::new(Kind::InvalidInput, format!("{there} is set but {missing} is not; set both or none")))
+            Err(Error::new(
+                Kind::InvalidInput,
+                format!("{there} is set but {missing} is not; set both or none"),
+            ))
         }
     }
 }

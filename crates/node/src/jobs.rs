@@ -140,11 +140,21 @@ impl Jobs {
     /// An empty table that lets so many run at once.
     #[must_use]
     pub fn new(running_max: usize, clock: Arc<dyn Clock>) -> Self {
-        Self { table: Arc::default(), running_max, clock, tasks: TaskTracker::new() }
+        Self {
+            table: Arc::default(),
+            running_max,
+            clock,
+            tasks: TaskTracker::new(),
+        }
     }
 
     /// Starts a job; `Busy` when too many run already or the node is stopping.
-    pub fn start<F>(&self, kind: JobKind, target: String, body: impl FnOnce(Arc<Progress>) -> F) -> Result<JobInfo>
+    pub fn start<F>(
+        &self,
+        kind: JobKind,
+        target: String,
+        body: impl FnOnce(Arc<Progress>) -> F,
+    ) -> Result<JobInfo>
     where
         F: Future<Output = Result<()>> + Send + 'static,
     {
@@ -184,7 +194,9 @@ impl Jobs {
             return Err(Error::new(Kind::Busy, message));
         }
         while table.len() - running >= FINISHED_MAX {
-            let Some(oldest) = table.iter().position(|job| !job.is_running()) else { break };
+            let Some(oldest) = table.iter().position(|job| !job.is_running()) else {
+                break;
+            };
             table.remove(oldest);
         }
         table.push_back(Arc::clone(job));
@@ -255,7 +267,9 @@ impl Job {
             id: self.id.clone(),
             kind: self.kind,
             target: self.target.clone(),
-            state: outcome.as_ref().map_or(JobState::Running, |outcome| outcome.state),
+            state: outcome
+                .as_ref()
+                .map_or(JobState::Running, |outcome| outcome.state),
             objects_done: count(&progress.objects_done),
             objects_found: count(&progress.objects_found),
             objects_failed: count(&progress.objects_failed),
@@ -263,13 +277,18 @@ impl Job {
             bytes_found: count(&progress.bytes_found),
             started: timestamp(self.started),
             ended: outcome.as_ref().map(|outcome| timestamp(outcome.ended)),
-            error: outcome.and_then(|outcome| outcome.error).or_else(|| progress.first_failure.lock().clone()),
+            error: outcome
+                .and_then(|outcome| outcome.error)
+                .or_else(|| progress.first_failure.lock().clone()),
         }
     }
 }
 
 /// RFC 3339, to the second.
 pub(crate) fn timestamp(time: SystemTime) -> String {
-    let text = jiff::Timestamp::try_from(time).ok().and_then(|t| t.round(jiff::Unit::Second).ok()).map(|t| t.to_string());
+    let text = jiff::Timestamp::try_from(time)
+        .ok()
+        .and_then(|t| t.round(jiff::Unit::Second).ok())
+        .map(|t| t.to_string());
     text.unwrap_or_default()
 }

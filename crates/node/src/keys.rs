@@ -58,7 +58,9 @@ impl KeyFile {
             Ok(text) => text,
             Err(why) if why.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(why) => {
-                return Err(Error::io(format!("cannot read the key file: {why}"), why).with("file", path.display()));
+                return Err(
+                    Error::io(format!("cannot read the key file: {why}"), why).with("file", path.display())
+                );
             }
         };
         // The parser's message may quote the line, and the line may be a secret.
@@ -80,7 +82,11 @@ impl KeyFile {
         if found.is_some() {
             warn_if_others_can_read(&path);
         }
-        let mut file = found.unwrap_or(Self { access_key_id: None, secret_access_key: None, admin_token: None });
+        let mut file = found.unwrap_or(Self {
+            access_key_id: None,
+            secret_access_key: None,
+            admin_token: None,
+        });
         let makes_key = needs == NeedsAccessKey::Yes && file.access_key_id.is_none();
         let makes_token = file.admin_token.is_none();
         if makes_key {
@@ -102,11 +108,13 @@ impl KeyFile {
             secret_access_key: self.secret_access_key.as_ref().map(Secret::reveal),
             admin_token: self.admin_token.as_ref().map(Secret::reveal),
         };
-        let body = toml::to_string(&stored)
-            .map_err(|why| Error::new(Kind::Internal, "cannot write the key file").caused_by(why.to_string()))?;
+        let body = toml::to_string(&stored).map_err(|why| {
+            Error::new(Kind::Internal, "cannot write the key file").caused_by(why.to_string())
+        })?;
         let text = format!("# Keys of this Forebay node. Keep this file to yourself.\n{body}");
-        write_private(path, text.as_bytes())
-            .map_err(|why| Error::io(format!("cannot write the key file: {why}"), why).with("file", path.display()))
+        write_private(path, text.as_bytes()).map_err(|why| {
+            Error::io(format!("cannot write the key file: {why}"), why).with("file", path.display())
+        })
     }
 }
 
@@ -122,12 +130,18 @@ pub fn same_secret(left: &str, right: &str) -> bool {
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension(format!("toml.{}.tmp", std::process::id()));
     let written = (|| {
-        let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
         file.set_permissions(fs::Permissions::from_mode(0o600))?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, path)?;
-        path.parent().map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
+        path.parent()
+            .map_or(Ok(()), |dir| fs::File::open(dir)?.sync_all())
     })();
     if written.is_err() {
         // Best effort: the error that matters is the one of the write.
@@ -152,7 +166,10 @@ fn random_text(characters: usize, alphabet: &[u8]) -> Result<String> {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
             .map_err(|why| Error::io("the kernel gives no random bytes", why.into()))?;
     }
-    Ok(bytes.iter().map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()])).collect())
+    Ok(bytes
+        .iter()
+        .map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()]))
+        .collect())
 }
 
 #[cfg(test)]
@@ -163,11 +180,18 @@ mod tests {
     fn first_start_makes_a_private_file_and_later_ones_keep_it() {
         let dir = tempfile::tempdir().unwrap();
         let first = KeyFile::ensure(dir.path(), NeedsAccessKey::Yes).unwrap();
-        let mode = fs::metadata(KeyFile::path(dir.path())).unwrap().permissions().mode();
+        let mode = fs::metadata(KeyFile::path(dir.path()))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(first.access_key_id.as_ref().unwrap().len(), 20);
         assert_eq!(KeyFile::ensure(dir.path(), NeedsAccessKey::Yes).unwrap(), first);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file is left");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "no temporary file is left"
+        );
     }
 
     #[test]

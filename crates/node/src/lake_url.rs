@@ -8,7 +8,8 @@ use std::path::Path;
 
 use forebay_core::{Error, Kind, Result};
 
-const ACCEPTED: &str = "write a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container or memory://";
+const ACCEPTED: &str =
+    "write a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container or memory://";
 
 /// A lake URL without secrets.
 #[derive(Clone, PartialEq, Eq)]
@@ -18,7 +19,10 @@ impl LakeUrl {
     /// Checks a URL or folder path.
     pub fn parse(text: &str) -> Result<Self> {
         if text.trim().is_empty() {
-            return Err(Error::new(Kind::InvalidInput, format!("the lake is empty; {ACCEPTED}")));
+            return Err(Error::new(
+                Kind::InvalidInput,
+                format!("the lake is empty; {ACCEPTED}"),
+            ));
         }
         let Some((scheme, _)) = text.split_once("://") else {
             return Self::folder(Path::new(text));
@@ -28,7 +32,10 @@ impl LakeUrl {
             return Err(Error::new(Kind::InvalidInput, message));
         }
         let url = url::Url::parse(text).map_err(|why| {
-            Error::new(Kind::InvalidInput, format!("the lake is not a URL ({why}); {ACCEPTED}"))
+            Error::new(
+                Kind::InvalidInput,
+                format!("the lake is not a URL ({why}); {ACCEPTED}"),
+            )
         })?;
         let endpoint_has_user = url
             .query_pairs()
@@ -39,8 +46,13 @@ impl LakeUrl {
                            for example AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
             return Err(Error::new(Kind::InvalidInput, message));
         }
-        if let Some((name, _)) = url.query_pairs().find(|(name, _)| !matches!(&**name, "endpoint" | "region" | "style")) {
-            let message = format!("the lake URL has the unknown parameter '{name}'; known are endpoint, region and style");
+        if let Some((name, _)) = url
+            .query_pairs()
+            .find(|(name, _)| !matches!(&**name, "endpoint" | "region" | "style" | "anonymous"))
+        {
+            let message = format!(
+                "the lake URL has the unknown parameter '{name}'; known are endpoint, region, style and anonymous"
+            );
             return Err(Error::new(Kind::InvalidInput, message));
         }
         Ok(Self(text.to_owned()))
@@ -48,17 +60,22 @@ impl LakeUrl {
 
     /// A folder, made absolute.
     pub fn folder(path: &Path) -> Result<Self> {
-        let absolute = std::path::absolute(path)
-            .map_err(|why| Error::io(format!("cannot find the folder: {why}"), why).with("folder", path.display()))?;
-        let url = url::Url::from_file_path(&absolute)
-            .map_err(|()| Error::new(Kind::InvalidInput, "not a folder path").with("folder", path.display()))?;
+        let absolute = std::path::absolute(path).map_err(|why| {
+            Error::io(format!("cannot find the folder: {why}"), why).with("folder", path.display())
+        })?;
+        let url = url::Url::from_file_path(&absolute).map_err(|()| {
+            Error::new(Kind::InvalidInput, "not a folder path").with("folder", path.display())
+        })?;
         Ok(Self(url.into()))
     }
 
     /// The folder behind a `file://` URL.
     #[must_use]
     pub fn as_folder(&self) -> Option<std::path::PathBuf> {
-        url::Url::parse(&self.0).ok().filter(|url| url.scheme() == "file").and_then(|url| url.to_file_path().ok())
+        url::Url::parse(&self.0)
+            .ok()
+            .filter(|url| url.scheme() == "file")
+            .and_then(|url| url.to_file_path().ok())
     }
 
     /// The URL; it holds no secret.
@@ -88,12 +105,18 @@ mod tests {
     fn folders_become_absolute_urls() {
         assert_eq!(LakeUrl::parse("/srv/lake").unwrap().shown(), "file:///srv/lake");
         assert!(LakeUrl::parse("lake").unwrap().shown().starts_with("file:///"));
-        assert_eq!(LakeUrl::parse("/srv/my lake").unwrap().as_folder().unwrap(), Path::new("/srv/my lake"));
+        assert_eq!(
+            LakeUrl::parse("/srv/my lake").unwrap().as_folder().unwrap(),
+            Path::new("/srv/my lake")
+        );
     }
 
     #[test]
     fn credentials_in_a_url_are_refused_and_not_repeated() {
-        for text in ["s3://me:hunter2@bucket", "s3://bucket?endpoint=http://me:hunter2@host:9000"] {
+        for text in [
+            "s3://me:hunter2@bucket",
+            "s3://bucket?endpoint=http://me:hunter2@host:9000",
+        ] {
             let error = LakeUrl::parse(text).unwrap_err();
             assert!(error.to_string().contains("credentials"), "{error}");
             assert!(!error.to_string().contains("hunter2"));
@@ -104,7 +127,12 @@ mod tests {
 
     #[test]
     fn unknown_schemes_say_what_is_accepted() {
-        assert!(LakeUrl::parse("ftp://x").unwrap_err().to_string().contains("s3://bucket"));
+        assert!(
+            LakeUrl::parse("ftp://x")
+                .unwrap_err()
+                .to_string()
+                .contains("s3://bucket")
+        );
         assert!(LakeUrl::parse("s3://bucket/prefix?endpoint=http://127.0.0.1:8333&style=path").is_ok());
     }
 }

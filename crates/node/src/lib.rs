@@ -2,14 +2,34 @@
 //!
 //! Read in this order: [`config`] (what was typed), [`options`] (what holds), [`Node`] (`node.rs`, how the parts
 //! are put together and taken down), [`admin`], [`jobs`], [`metrics`].
+//!
+//! ```no_run
+//! use forebay_node::{Node, config::Config, options::NodeOptions};
+//!
+//! # async fn example() -> forebay_core::Result<()> {
+//! let node = Node::start(NodeOptions::resolve(Config::default())?).await?;
+//! node.wait_ready().await;
+//! println!("S3 at {}", node.s3_url());
+//! node.shutdown(std::time::Duration::from_secs(10)).await;
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod admin;
+mod cache_jobs;
 pub mod config;
 pub mod jobs;
 pub mod keys;
 pub mod lake_url;
+mod lakes;
 pub mod logging;
 pub mod machine;
 pub mod metrics;
+mod node;
 pub mod options;
+mod parts;
 pub mod value;
+mod waiting_room;
+
+pub use node::Node;

@@ -16,7 +16,14 @@ use crate::options::LogOptions;
 pub const ACCESS_TARGET: &str = "forebay::access";
 
 /// Libraries whose lines say nothing to an operator unless asked for.
-const QUIET: &[&str] = &["s3s=off", "hyper=warn", "hyper_util=warn", "reqwest=warn", "object_store=warn", "h2=warn"];
+const QUIET: &[&str] = &[
+    "s3s=off",
+    "hyper=warn",
+    "hyper_util=warn",
+    "reqwest=warn",
+    "object_store=warn",
+    "h2=warn",
+];
 
 /// Starts logging for the whole process; a second call is an error.
 pub fn init(options: &LogOptions) -> Result<()> {
@@ -44,7 +51,10 @@ fn filter(options: &LogOptions) -> Result<EnvFilter> {
     directives.push(&access);
     directives.push(&options.filter);
     EnvFilter::try_new(directives.join(",")).map_err(|why| {
-        let message = format!("'{}' is not a log filter ({why}); write for example info or forebay_lake=debug,info", options.filter);
+        let message = format!(
+            "'{}' is not a log filter ({why}); write for example info or forebay_lake=debug,info",
+            options.filter
+        );
         Error::new(Kind::InvalidInput, message).with("setting", "log.filter")
     })
 }
@@ -59,7 +69,11 @@ mod tests {
     use super::*;
 
     fn text(filter_text: &str, access: bool) -> Result<String> {
-        let options = LogOptions { format: LogFormat::Human, filter: filter_text.into(), access };
+        let options = LogOptions {
+            format: LogFormat::Human,
+            filter: filter_text.into(),
+            access,
+        };
         filter(&options).map(|filter| filter.to_string())
     }
 
@@ -73,6 +87,11 @@ mod tests {
 
     #[test]
     fn a_wrong_filter_names_the_setting() {
-        assert!(text("forebay=loud", true).unwrap_err().to_string().contains("log.filter"));
+        assert!(
+            text("forebay=loud", true)
+                .unwrap_err()
+                .to_string()
+                .contains("log.filter")
+        );
     }
 }

@@ -17,7 +17,10 @@ pub struct Machine {
 impl Machine {
     /// Asks the machine. `nvme_dir` need not be there yet.
     pub fn measure(nvme_dir: &Path) -> Result<Self> {
-        Ok(Self { memory_bytes: memory_bytes(), disk_bytes: disk_free_bytes(nvme_dir)? + folder_bytes(nvme_dir) })
+        Ok(Self {
+            memory_bytes: memory_bytes(),
+            disk_bytes: disk_free_bytes(nvme_dir)? + folder_bytes(nvme_dir),
+        })
     }
 }
 
@@ -25,11 +28,18 @@ impl Machine {
 fn memory_bytes() -> u64 {
     let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok().map(|kib| kib * 1024)
+        line.split_whitespace()
+            .nth(1)?
+            .parse::<u64>()
+            .ok()
+            .map(|kib| kib * 1024)
     });
-    let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"]
-        .iter()
-        .find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok());
+    let group = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ]
+    .iter()
+    .find_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok());
     let fallback = 4 << 30;
     machine.unwrap_or(fallback).min(group.unwrap_or(u64::MAX))
 }
@@ -37,21 +47,34 @@ fn memory_bytes() -> u64 {
 /// Free bytes on the file system that holds `path`, or that will hold it.
 pub fn disk_free_bytes(path: &Path) -> Result<u64> {
     let place = nearest_existing(path);
-    let stat = rustix::fs::statvfs(&place)
-        .map_err(|why| Error::io(format!("cannot look at the disk: {why}"), why.into()).with("folder", place.display()))?;
+    let stat = rustix::fs::statvfs(&place).map_err(|why| {
+        Error::io(format!("cannot look at the disk: {why}"), why.into()).with("folder", place.display())
+    })?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 fn nearest_existing(path: &Path) -> PathBuf {
-    let place = path.ancestors().find(|place| place.exists()).unwrap_or(Path::new("."));
-    if place.as_os_str().is_empty() { PathBuf::from(".") } else { place.to_path_buf() }
+    let place = path
+        .ancestors()
+        .find(|place| place.exists())
+        .unwrap_or(Path::new("."));
+    if place.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        place.to_path_buf()
+    }
 }
 
 /// Bytes of the files directly in a folder; 0 if there is none.
 fn folder_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
-    let blocks = entries.flatten().filter_map(|entry| entry.metadata().ok()).map(|meta| meta.blocks() * 512);
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return 0;
+    };
+    let blocks = entries
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|meta| meta.blocks() * 512);
     blocks.sum()
 }
 

@@ -6,12 +6,12 @@
 //! [`all`]. Labels have few values on purpose: no key, no client, no path is ever a label.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_reservoir::ReservoirStats;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
@@ -21,6 +21,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 #[cfg(test)]
 mod tests;
+
+const PREFIX: &str = "forebay";
 
 /// Counter, gauge or histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +54,16 @@ impl Metric {
     /// The name on the wire.
     #[must_use]
     pub fn wire_name(&self) -> String {
-        let unit = if self.unit.is_empty() { String::new() } else { format!("_{}", self.unit) };
-        let total = if self.kind == MetricKind::Counter { "_total" } else { "" };
+        let unit = if self.unit.is_empty() {
+            String::new()
+        } else {
+            format!("_{}", self.unit)
+        };
+        let total = if self.kind == MetricKind::Counter {
+            "_total"
+        } else {
+            ""
+        };
         format!("forebay_{}{unit}{total}", self.name)
     }
 
@@ -123,11 +133,18 @@ fn one(value: u64) -> Samples {
 }
 
 fn by<const N: usize>(label: &'static str, values: [(&str, u64); N]) -> Samples {
-    values.into_iter().map(|(name, value)| (vec![(label, name.to_owned())], value)).collect()
+    values
+        .into_iter()
+        .map(|(name, value)| (vec![(label, name.to_owned())], value))
+        .collect()
 }
 
 fn by_lake(snapshot: &Snapshot, value: impl Fn(&LakeSnapshot) -> u64) -> Samples {
-    snapshot.lakes.iter().map(|lake| (vec![("lake", lake.url.clone())], value(lake))).collect()
+    snapshot
+        .lakes
+        .iter()
+        .map(|lake| (vec![("lake", lake.url.clone())], value(lake)))
+        .collect()
 }
 
 fn lake_requests(snapshot: &Snapshot) -> Samples {
@@ -149,7 +166,7 @@ const READS: &[Read] = reads! {
         = |s| by_lake(s, |lake| lake.read_bytes);
     Counter "lake_written" "bytes" "lake" "Bytes that we sent to the lake."
         = |s| by_lake(s, |lake| lake.written_bytes);
-    Counter "lake_requests" "" "lake, operation, outcome=ok|error" "Requests to the lake."
+    Counter "lake_requests" "" "lake, operation, outcome" "Requests to the lake; the outcome is ok or the kind of error."
         = lake_requests;
     Gauge "lake_up" "" "lake" "1 if the lake answered when it was last asked."
         = |s| by_lake(s, |lake| u64::from(lake.up));
@@ -171,6 +188,10 @@ const READS: &[Read] = reads! {
         = |s| one(s.reservoir.leased_pages);
     Counter "evicted_pages" "" "tier=ram|nvme" "Pages that had to go to make room."
         = |s| by("tier", [("ram", s.reservoir.evicted_ram_pages), ("nvme", s.reservoir.evicted_nvme_pages)]);
+    Counter "bypassed" "bytes" "" "Bytes read past the cache because no room could be had."
+        = |s| one(s.reservoir.bypassed_bytes);
+    Counter "demotions_dropped" "" "" "Pages that left RAM without going to NVMe because the disk was behind."
+        = |s| one(s.reservoir.demotions_dropped);
     Counter "corrupt_blocks" "" "tier=ram|nvme" "Blocks whose checksum did not match; each was fetched again."
         = |s| by("tier", [("ram", s.reservoir.corrupt_ram_blocks), ("nvme", s.reservoir.corrupt_nvme_blocks)]);
     Counter "scrubbed_blocks" "" "" "Blocks in RAM that the scrub has checked."
@@ -218,7 +239,10 @@ const S3_SENT: Metric = Metric {
 
 /// All metrics, for the reference page.
 pub fn all() -> impl Iterator<Item = Metric> {
-    READS.iter().map(|read| read.metric).chain([S3_REQUESTS, S3_REQUEST, S3_RECEIVED, S3_SENT])
+    READS
+        .iter()
+        .map(|read| read.metric)
+        .chain([S3_REQUESTS, S3_REQUEST, S3_RECEIVED, S3_SENT])
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -262,74 +286,111 @@ impl fmt::Debug for Metrics {
     }
 }
 
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Metrics {
-    /// A registry that takes a snapshot from `source` at each scrape.
-    pub fn new(source: impl Fn() -> Snapshot + Send + Sync + 'static) -> Self {
-        let mut registry = Registry::with_prefix("forebay");
-        let metrics_requests = Family::<RequestLabels, Counter>::default();
+    /// A registry where nothing has happened yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix(PREFIX);
+        let requests = Family::<RequestLabels, Counter>::default();
         let seconds = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram);
         let (received, sent) = (Counter::default(), Counter::default());
-        register(&mut registry, S3_REQUESTS, metrics_requests.clone());
+        register(&mut registry, S3_REQUESTS, requests.clone());
         register(&mut registry, S3_REQUEST, seconds.clone());
         register(&mut registry, S3_RECEIVED, received.clone());
         register(&mut registry, S3_SENT, sent.clone());
-        registry.register_collector(Box::new(Reader(Arc::new(source))));
-        Self { registry, requests: metrics_requests, seconds, received, sent }
+        Self {
+            registry,
+            requests,
+            seconds,
+            received,
+            sent,
+        }
     }
 
     /// Counts an S3 request that has ended.
     pub fn record(&self, request: RequestEnd<'_>) {
         let operation = request.operation.to_owned();
-        self.requests.get_or_create(&RequestLabels { operation: operation.clone(), status: request.status }).inc();
-        self.seconds.get_or_create(&OperationLabels { operation }).observe(request.elapsed.as_secs_f64());
+        self.requests
+            .get_or_create(&RequestLabels {
+                operation: operation.clone(),
+                status: request.status,
+            })
+            .inc();
+        self.seconds
+            .get_or_create(&OperationLabels { operation })
+            .observe(request.elapsed.as_secs_f64());
         self.received.inc_by(request.received_bytes);
         self.sent.inc_by(request.sent_bytes);
     }
 
     /// The text that Prometheus reads (OpenMetrics).
     #[must_use]
-    pub fn encode(&self) -> String {
+    pub fn encode(&self, snapshot: Snapshot) -> String {
+        let mut read = Registry::with_prefix(PREFIX);
+        read.register_collector(Box::new(Reader(snapshot)));
         let mut text = String::new();
-        // Writing to a string cannot fail; if a collector did, the scrape shows what came before.
-        let _ = prometheus_client::encoding::text::encode(&mut text, &self.registry);
+        // Writing to a string cannot fail; if an encoder did, the missing end mark tells Prometheus.
+        let _ = encode_registry(&mut text, &read)
+            .and_then(|()| encode_registry(&mut text, &self.registry))
+            .and_then(|()| encode_eof(&mut text));
         text
     }
 }
 
 /// From 0.5 ms to 33 s.
 const SECONDS: [f64; 17] = [
-    0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0,
+    0.000_5, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.0, 2.0, 4.0, 8.0, 16.0,
+    32.0,
 ];
 
 fn register(registry: &mut Registry, definition: Metric, metric: impl prometheus_client::registry::Metric) {
     match definition.unit() {
-        Some(unit) => registry.register_with_unit(definition.name, definition.help.trim_end_matches('.'), unit, metric),
+        Some(unit) => registry.register_with_unit(
+            definition.name,
+            definition.help.trim_end_matches('.'),
+            unit,
+            metric,
+        ),
         None => registry.register(definition.name, definition.help.trim_end_matches('.'), metric),
     }
 }
 
-/// Turns snapshots into samples.
-struct Reader(Arc<dyn Fn() -> Snapshot + Send + Sync>);
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reader")
+fn encode_sample(kind: MetricKind, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match kind {
+        MetricKind::Counter => ConstCounter::new(value).encode(encoder),
+        _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder),
     }
 }
 
+/// Turns a snapshot into samples.
+#[derive(Debug)]
+struct Reader(Snapshot);
+
 impl Collector for Reader {
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
-        let snapshot = (self.0)();
         for Read { metric, samples } in READS {
             let unit = metric.unit();
-            let kind = if metric.kind == MetricKind::Counter { MetricType::Counter } else { MetricType::Gauge };
+            let kind = if metric.kind == MetricKind::Counter {
+                MetricType::Counter
+            } else {
+                MetricType::Gauge
+            };
             let mut family = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), kind)?;
-            for (labels, value) in samples(&snapshot) {
-                let sample = family.encode_family(&labels)?;
-                match metric.kind {
-                    MetricKind::Counter => ConstCounter::new(value).encode(sample)?,
-                    _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(sample)?,
-                }
+            let samples = samples(&self.0);
+            if let [(labels, value)] = &samples[..]
+                && labels.is_empty()
+            {
+                encode_sample(metric.kind, *value, family)?;
+                continue;
+            }
+            for (labels, value) in samples {
+                encode_sample(metric.kind, value, family.encode_family(&labels)?)?;
             }
         }
         Ok(())

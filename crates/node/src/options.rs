@@ -134,7 +134,10 @@ pub struct KeySettings {
 impl NodeOptions {
     /// Checks a configuration and fills in what it does not say, asking the machine for memory and disk.
     pub fn resolve(config: Config) -> Result<Self> {
-        let data_dir = config.data.clone().unwrap_or_else(|| PathBuf::from("./forebay-data"));
+        let data_dir = config
+            .data
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("./forebay-data"));
         let machine = Machine::measure(&nvme_dir(&data_dir))?;
         Self::resolve_on(config, &machine)
     }
@@ -143,11 +146,16 @@ impl NodeOptions {
     pub fn resolve_on(config: Config, machine: &Machine) -> Result<Self> {
         let data_dir = config.data.unwrap_or_else(|| PathBuf::from("./forebay-data"));
         let (lake, lake_place) = match config.lake {
-            Some(text) => (LakeUrl::parse(&text).map_err(|error| error.with("setting", "lake"))?, LakePlace::Chosen),
+            Some(text) => (
+                LakeUrl::parse(&text).map_err(|error| error.with("setting", "lake"))?,
+                LakePlace::Chosen,
+            ),
             None => (LakeUrl::folder(&data_dir.join("lake"))?, LakePlace::Default),
         };
-        let consistency =
-            config.consistency.map_or(Consistency::RevalidateAfter(Duration::from_secs(5)), |freshness| freshness.0);
+        let consistency = config.consistency.map_or(
+            Consistency::RevalidateAfter(Duration::from_secs(5)),
+            |freshness| freshness.0,
+        );
         let s3_addr = address(config.s3.as_deref().unwrap_or("127.0.0.1:9000"), "s3")?;
         let admin_addr = address(config.admin.as_deref().unwrap_or("127.0.0.1:9001"), "admin")?;
         if s3_addr == admin_addr && s3_addr.port() != 0 {
@@ -157,7 +165,12 @@ impl NodeOptions {
         Ok(Self {
             lake,
             lake_place,
-            ram_bytes: budget("ram", config.ram, RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4), RAM_BYTES_MIN)?,
+            ram_bytes: budget(
+                "ram",
+                config.ram,
+                RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4),
+                RAM_BYTES_MIN,
+            )?,
             nvme_bytes: nvme_budget(config.nvme, machine)?,
             data_dir,
             s3_addr,
@@ -196,7 +209,9 @@ impl NodeOptions {
                 access: Some(self.log.access),
             },
             limits: self.limits.to_config(),
-            cors: CorsConfig { origins: Some(self.cors_origins.clone()) },
+            cors: CorsConfig {
+                origins: Some(self.cors_origins.clone()),
+            },
             buckets: self.buckets.iter().map(BucketSettings::to_config).collect(),
             keys: self.keys.iter().map(KeySettings::to_config).collect(),
         }
@@ -222,7 +237,9 @@ impl Limits {
             lake_requests_max: count("limits.lake_requests", config.lake_requests, 64)?,
             read_ahead_bytes_max: config.read_ahead.map_or(64 << 20, |size| size.0),
             write_fill_bytes_max: config.write_fill.map_or(1 << 30, |size| size.0),
-            scrub_period: config.scrub_period.map_or(Duration::from_secs(3600), |period| period.0),
+            scrub_period: config
+                .scrub_period
+                .map_or(Duration::from_secs(3600), |period| period.0),
             warm_parallel_max: count("limits.warm_parallel", config.warm_parallel, 8)?,
             jobs_running_max: count("limits.jobs", config.jobs, 16)?,
         })
@@ -261,7 +278,10 @@ impl KeySettings {
             secret: Some(self.secret.clone()),
             secret_file: None,
             access: self.access,
-            buckets: self.buckets.as_ref().map(|names| names.iter().map(ToString::to_string).collect()),
+            buckets: self
+                .buckets
+                .as_ref()
+                .map(|names| names.iter().map(ToString::to_string).collect()),
         }
     }
 }
@@ -273,9 +293,10 @@ fn wrong(setting: &'static str, message: impl Into<String>) -> Error {
 fn budget(setting: &'static str, said: Option<Size>, default: u64, min: u64) -> Result<u64> {
     match said {
         None => Ok(default.max(min)),
-        Some(size) if size.0 < min => {
-            Err(wrong(setting, format!("{size} is too little; give at least {}", Size(min))))
-        }
+        Some(size) if size.0 < min => Err(wrong(
+            setting,
+            format!("{size} is too little; give at least {}", Size(min)),
+        )),
         Some(size) => Ok(size.0),
     }
 }
@@ -285,14 +306,18 @@ fn nvme_budget(said: Option<Size>, machine: &Machine) -> Result<u64> {
         Some(Size(0)) => Ok(0),
         Some(size) => budget("nvme", Some(size), 0, NVME_BYTES_MIN),
         // A nearly full disk gets no tier rather than an error: the node works without one.
-        None => Ok(Some(NVME_BYTES_DEFAULT_MAX.min(machine.disk_bytes / 2)).filter(|b| *b >= NVME_BYTES_MIN).unwrap_or(0)),
+        None => Ok(Some(NVME_BYTES_DEFAULT_MAX.min(machine.disk_bytes / 2))
+            .filter(|b| *b >= NVME_BYTES_MIN)
+            .unwrap_or(0)),
     }
 }
 
 fn count(setting: &'static str, said: Option<usize>, default: usize) -> Result<usize> {
     match said {
         Some(0) => Err(wrong(setting, "must be at least 1")),
-        Some(count) if count > 1_000_000 => Err(wrong(setting, format!("{count} is too many; at most 1000000"))),
+        Some(count) if count > 1_000_000 => {
+            Err(wrong(setting, format!("{count} is too many; at most 1000000")))
+        }
         other => Ok(other.unwrap_or(default)),
     }
 }
@@ -300,28 +325,43 @@ fn count(setting: &'static str, said: Option<usize>, default: usize) -> Result<u
 /// An address to listen on. A leading `http://` is dropped, because the same variable names the endpoint for clients.
 fn address(text: &str, setting: &'static str) -> Result<SocketAddr> {
     let bare = text.trim().trim_start_matches("http://").trim_end_matches('/');
-    let full = if bare.starts_with(':') { format!("0.0.0.0{bare}") } else { bare.to_owned() };
+    let full = if bare.starts_with(':') {
+        format!("0.0.0.0{bare}")
+    } else {
+        bare.to_owned()
+    };
     if let Ok(addr) = full.parse() {
         return Ok(addr);
     }
     let resolved = full.to_socket_addrs().ok().and_then(|mut addrs| addrs.next());
     resolved.ok_or_else(|| {
-        wrong(setting, format!("'{text}' is not an address to listen on; write for example 127.0.0.1:9000"))
+        wrong(
+            setting,
+            format!("'{text}' is not an address to listen on; write for example 127.0.0.1:9000"),
+        )
     })
 }
 
 fn region(said: Option<String>) -> Result<String> {
     let region = said.unwrap_or_else(|| "us-east-1".into());
     let is_fine = !region.is_empty() && region.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-');
-    if is_fine { Ok(region) } else { Err(wrong("region", format!("'{region}' is not a region; write for example us-east-1"))) }
+    if is_fine {
+        Ok(region)
+    } else {
+        Err(wrong(
+            "region",
+            format!("'{region}' is not a region; write for example us-east-1"),
+        ))
+    }
 }
 
 fn origins(cors: CorsConfig) -> Result<Vec<String>> {
     let origins = cors.origins.unwrap_or_default();
     for origin in &origins {
         let is_fine = origin == "*"
-            || url::Url::parse(origin)
-                .is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.path() == "/" && !origin.ends_with('/'));
+            || url::Url::parse(origin).is_ok_and(|url| {
+                matches!(url.scheme(), "http" | "https") && url.path() == "/" && !origin.ends_with('/')
+            });
         if !is_fine {
             let message = format!("'{origin}' is not an origin; write for example https://lab.example.org");
             return Err(wrong("cors.origins", message));
@@ -356,11 +396,18 @@ fn keys(said: Vec<KeyConfig>) -> Result<Vec<KeySettings>> {
             return Err(wrong("key.id", "the same access key id is there twice").with("key", &key.id));
         }
         let secret = key_secret(&key)?;
-        let buckets = key.buckets.map(|names| names.iter().map(|name| BucketName::new(name)).collect::<Result<Vec<_>>>());
+        let buckets = key.buckets.map(|names| {
+            names
+                .iter()
+                .map(|name| BucketName::new(name))
+                .collect::<Result<Vec<_>>>()
+        });
         keys.push(KeySettings {
             secret,
             access: key.access,
-            buckets: buckets.transpose().map_err(|error| error.with("setting", "key.buckets").with("key", &key.id))?,
+            buckets: buckets
+                .transpose()
+                .map_err(|error| error.with("setting", "key.buckets").with("key", &key.id))?,
             id: key.id,
         });
     }
@@ -369,11 +416,17 @@ fn keys(said: Vec<KeyConfig>) -> Result<Vec<KeySettings>> {
 
 /// Ids stand in headers and between slashes, so only plain characters.
 fn check_key_id(id: &str) -> Result<()> {
-    let is_fine = (3..=128).contains(&id.len()) && id.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-.".contains(&c));
+    let is_fine = (3..=128).contains(&id.len())
+        && id
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b"_-.".contains(&c));
     if is_fine {
         return Ok(());
     }
-    Err(wrong("key.id", format!("'{id}' is not an access key id; use 3 to 128 letters, digits, '_', '-' or '.'")))
+    Err(wrong(
+        "key.id",
+        format!("'{id}' is not an access key id; use 3 to 128 letters, digits, '_', '-' or '.'"),
+    ))
 }
 
 fn key_secret(key: &KeyConfig) -> Result<Secret> {
@@ -381,7 +434,9 @@ fn key_secret(key: &KeyConfig) -> Result<Secret> {
         (Some(secret), None) => secret.clone(),
         (None, Some(file)) => {
             let text = std::fs::read_to_string(file).map_err(|why| {
-                Error::io(format!("cannot read the secret: {why}"), why).with("setting", "key.secret_file").with("file", file.display())
+                Error::io(format!("cannot read the secret: {why}"), why)
+                    .with("setting", "key.secret_file")
+                    .with("file", file.display())
             })?;
             Secret::new(text.trim_end_matches(['\r', '\n']))
         }

@@ -30,7 +30,12 @@ impl FromStr for Size {
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Rounded text must not come back as another size: whole units or plain bytes.
-        for (unit, name) in [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        for (unit, name) in [
+            (1u64 << 40, "TiB"),
+            (1 << 30, "GiB"),
+            (1 << 20, "MiB"),
+            (1 << 10, "KiB"),
+        ] {
             if self.0 >= unit && self.0.is_multiple_of(unit) {
                 return write!(f, "{}{name}", self.0 / unit);
             }
@@ -83,7 +88,8 @@ impl FromStr for Freshness {
                 Ok(age) if age.is_zero() => Ok(Self(Consistency::Always)),
                 Ok(age) => Ok(Self(Consistency::RevalidateAfter(age))),
                 Err(_) => {
-                    let message = format!("'{other}' is not a consistency; write immutable, always or a time like 5s");
+                    let message =
+                        format!("'{other}' is not a consistency; write immutable, always or a time like 5s");
                     Err(Error::new(Kind::InvalidInput, message))
                 }
             },
@@ -187,11 +193,23 @@ mod tests {
 
     #[test]
     fn consistency_is_read_in_its_three_forms() {
-        assert_eq!("immutable".parse::<Freshness>().unwrap().0, Consistency::Immutable);
+        assert_eq!(
+            "immutable".parse::<Freshness>().unwrap().0,
+            Consistency::Immutable
+        );
         assert_eq!("always".parse::<Freshness>().unwrap().0, Consistency::Always);
-        assert_eq!("5s".parse::<Freshness>().unwrap().0, Consistency::RevalidateAfter(Duration::from_secs(5)));
+        assert_eq!(
+            "5s".parse::<Freshness>().unwrap().0,
+            Consistency::RevalidateAfter(Duration::from_secs(5))
+        );
         assert_eq!("0s".parse::<Freshness>().unwrap().0, Consistency::Always);
-        assert!("sometimes".parse::<Freshness>().unwrap_err().to_string().contains("immutable, always"));
+        assert!(
+            "sometimes"
+                .parse::<Freshness>()
+                .unwrap_err()
+                .to_string()
+                .contains("immutable, always")
+        );
     }
 
     #[test]

@@ -44,9 +44,19 @@ impl Shape {
         };
         match self {
             Self::Text => Ok(text.into()),
-            Self::Number => text.parse::<i64>().map(Into::into).map_err(|_| wrong("a whole number")),
-            Self::Switch => text.parse::<bool>().map(Into::into).map_err(|_| wrong("true or false")),
-            Self::List => Ok(text.split(',').map(|item| item.trim().to_owned()).collect::<Vec<_>>().into()),
+            Self::Number => text
+                .parse::<i64>()
+                .map(Into::into)
+                .map_err(|_| wrong("a whole number")),
+            Self::Switch => text
+                .parse::<bool>()
+                .map(Into::into)
+                .map_err(|_| wrong("true or false")),
+            Self::List => Ok(text
+                .split(',')
+                .map(|item| item.trim().to_owned())
+                .collect::<Vec<_>>()
+                .into()),
         }
     }
 }
@@ -108,16 +118,28 @@ pub const SETTINGS: &[Setting] = settings! {
 /// What a `[[bucket]]` may say: key, default, meaning.
 pub const BUCKET_KEYS: &[(&str, &str, &str)] = &[
     ("name", "required", "The name that clients use."),
-    ("lake", "the folder of this name in the default lake", "The lake URL whose root is the bucket: many lakes behind one door."),
+    (
+        "lake",
+        "the folder of this name in the default lake",
+        "The lake URL whose root is the bucket: many lakes behind one door.",
+    ),
     ("consistency", "as above", "How fresh reads are in this bucket."),
-    ("public_read", "false", "Whether anybody may read and list the bucket without a key."),
+    (
+        "public_read",
+        "false",
+        "Whether anybody may read and list the bucket without a key.",
+    ),
 ];
 
 /// What a `[[key]]` may say: key, default, meaning.
 pub const KEY_KEYS: &[(&str, &str, &str)] = &[
     ("id", "required", "The access key id."),
     ("secret", "this or `secret_file`", "The secret access key itself."),
-    ("secret_file", "this or `secret`", "A file that holds the secret access key."),
+    (
+        "secret_file",
+        "this or `secret`",
+        "A file that holds the secret access key.",
+    ),
     ("access", "read-write", "`read-only` or `read-write`."),
     ("buckets", "all", "A list of the buckets that the key may use."),
 ];

@@ -12,29 +12,53 @@ fn env(pairs: &[(&str, &str)]) -> Result<Config> {
 
 #[test]
 fn flags_win_over_environment_and_environment_over_file() {
-    let file = Config::parse("ram = '1GiB'\nnvme = '2GiB'\ns3 = '127.0.0.1:1'\n[limits]\njobs = 3\nconnections = 9").unwrap();
-    let env = env(&[("FOREBAY_NVME", "3GiB"), ("FOREBAY_S3", "127.0.0.1:2"), ("FOREBAY_LIMITS_JOBS", "4")]).unwrap();
-    let flags = Config { s3: Some("127.0.0.1:3".into()), ..Config::default() };
+    let file =
+        Config::parse("ram = '1GiB'\nnvme = '2GiB'\ns3 = '127.0.0.1:1'\n[limits]\njobs = 3\nconnections = 9")
+            .unwrap();
+    let env = env(&[
+        ("FOREBAY_NVME", "3GiB"),
+        ("FOREBAY_S3", "127.0.0.1:2"),
+        ("FOREBAY_LIMITS_JOBS", "4"),
+    ])
+    .unwrap();
+    let flags = Config {
+        s3: Some("127.0.0.1:3".into()),
+        ..Config::default()
+    };
     let config = flags.over(env).over(file);
     assert_eq!(config.ram, Some(Size(1 << 30)));
     assert_eq!(config.nvme, Some(Size(3 << 30)));
     assert_eq!(config.s3.as_deref(), Some("127.0.0.1:3"));
-    assert_eq!((config.limits.jobs, config.limits.connections), (Some(4), Some(9)));
+    assert_eq!(
+        (config.limits.jobs, config.limits.connections),
+        (Some(4), Some(9))
+    );
 }
 
 #[test]
 fn unknown_keys_are_errors_that_name_key_and_line() {
-    for (text, line) in [("ram = '1GiB'\nlaek = 'x'", 2), ("[limits]\njbos = 1", 2), ("[[bucket]]\nname = 'abc'\nlak = 'x'", 1)] {
+    for (text, line) in [
+        ("ram = '1GiB'\nlaek = 'x'", 2),
+        ("[limits]\njbos = 1", 2),
+        ("[[bucket]]\nname = 'abc'\nlak = 'x'", 1),
+    ] {
         let error = Config::parse(text).unwrap_err().to_string();
         assert!(error.contains("unknown field"), "{error}");
-        assert!(error.contains(&format!("line: {line}")) || error.contains("line: 3"), "{error}");
+        assert!(
+            error.contains(&format!("line: {line}")) || error.contains("line: 3"),
+            "{error}"
+        );
         assert_eq!(error.lines().count(), 1);
     }
 }
 
 #[test]
 fn a_wrong_value_in_the_environment_names_the_variable() {
-    for (name, value) in [("FOREBAY_RAM", "lots"), ("FOREBAY_LIMITS_JOBS", "many"), ("FOREBAY_LOG_FORMAT", "xml")] {
+    for (name, value) in [
+        ("FOREBAY_RAM", "lots"),
+        ("FOREBAY_LIMITS_JOBS", "many"),
+        ("FOREBAY_LOG_FORMAT", "xml"),
+    ] {
         let error = env(&[(name, value)]).unwrap_err().to_string();
         assert!(error.contains(name), "{error}");
     }
@@ -43,17 +67,27 @@ fn a_wrong_value_in_the_environment_names_the_variable() {
 #[test]
 fn the_key_of_the_environment_comes_first_and_needs_both_halves() {
     let file = Config::parse("[[key]]\nid = 'reader'\nsecret = 'readersecret'").unwrap();
-    let env_layer = env(&[("FOREBAY_ACCESS_KEY_ID", "admin"), ("FOREBAY_SECRET_ACCESS_KEY", "adminsecret")]).unwrap();
+    let env_layer = env(&[
+        ("FOREBAY_ACCESS_KEY_ID", "admin"),
+        ("FOREBAY_SECRET_ACCESS_KEY", "adminsecret"),
+    ])
+    .unwrap();
     let ids: Vec<_> = env_layer.over(file).keys.into_iter().map(|key| key.id).collect();
     assert_eq!(ids, ["admin", "reader"]);
     let error = env(&[("FOREBAY_ACCESS_KEY_ID", "admin")]).unwrap_err();
-    assert!(error.to_string().contains("FOREBAY_SECRET_ACCESS_KEY is not"), "{error}");
+    assert!(
+        error.to_string().contains("FOREBAY_SECRET_ACCESS_KEY is not"),
+        "{error}"
+    );
 }
 
 #[test]
 fn secrets_are_not_in_what_is_shown() {
     let text = "[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'";
-    let machine = Machine { memory_bytes: 16 << 30, disk_bytes: 500 << 30 };
+    let machine = Machine {
+        memory_bytes: 16 << 30,
+        disk_bytes: 500 << 30,
+    };
     let options = NodeOptions::resolve_on(Config::parse(text).unwrap(), &machine).unwrap();
     let shown = toml::to_string(&options.to_config()).unwrap();
     assert!(shown.contains("reader") && !shown.contains("hunter2"), "{shown}");
@@ -62,7 +96,10 @@ fn secrets_are_not_in_what_is_shown() {
 
 #[test]
 fn the_shown_configuration_reads_back_as_the_same() {
-    let machine = Machine { memory_bytes: 16 << 30, disk_bytes: 500 << 30 };
+    let machine = Machine {
+        memory_bytes: 16 << 30,
+        disk_bytes: 500 << 30,
+    };
     let options = NodeOptions::resolve_on(Config::default(), &machine).unwrap();
     let shown = options.to_config();
     let again = Config::parse(&toml::to_string(&shown).unwrap()).unwrap();
@@ -73,9 +110,14 @@ fn the_shown_configuration_reads_back_as_the_same() {
 #[test]
 fn every_setting_is_in_the_reference() {
     let text = "[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'\nbuckets = ['abc']\n[[bucket]]\nname = 'abc'\nlake = 'memory://'";
-    let machine = Machine { memory_bytes: 16 << 30, disk_bytes: 500 << 30 };
+    let machine = Machine {
+        memory_bytes: 16 << 30,
+        disk_bytes: 500 << 30,
+    };
     let options = NodeOptions::resolve_on(Config::parse(text).unwrap(), &machine).unwrap();
-    let toml::Value::Table(document) = toml::Value::try_from(options.to_config()).unwrap() else { panic!("a table") };
+    let toml::Value::Table(document) = toml::Value::try_from(options.to_config()).unwrap() else {
+        panic!("a table")
+    };
     let mut keys = BTreeSet::new();
     for (name, value) in &document {
         match value {
@@ -83,7 +125,10 @@ fn every_setting_is_in_the_reference() {
             toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
                 let known = if name == "bucket" { BUCKET_KEYS } else { KEY_KEYS };
                 for key in items[0].as_table().unwrap().keys() {
-                    assert!(known.iter().any(|(known, ..)| known == key), "{name}.{key} is not in the reference");
+                    assert!(
+                        known.iter().any(|(known, ..)| known == key),
+                        "{name}.{key} is not in the reference"
+                    );
                 }
             }
             _ => {

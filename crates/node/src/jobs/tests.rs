@@ -28,7 +28,9 @@ async fn a_job_goes_from_running_to_done_and_keeps_its_counts() {
 async fn a_failed_job_says_why() {
     let jobs = jobs(1);
     let job = jobs
-        .start(JobKind::Warm, "b".into(), |_| async { Err(Error::new(Kind::NotFound, "no such bucket")) })
+        .start(JobKind::Warm, "b".into(), |_| async {
+            Err(Error::new(Kind::NotFound, "no such bucket"))
+        })
         .unwrap();
     let ended = jobs.wait(&job.id, LONG).await.unwrap();
     assert_eq!(ended.state, JobState::Failed);
@@ -38,26 +40,40 @@ async fn a_failed_job_says_why() {
 #[tokio::test]
 async fn a_stopped_job_ends_and_makes_room() {
     let jobs = jobs(1);
-    let job = jobs.start(JobKind::Warm, "b".into(), |_| std::future::pending()).unwrap();
-    let refused = jobs.start(JobKind::Warm, "b".into(), |_| std::future::pending()).unwrap_err();
+    let job = jobs
+        .start(JobKind::Warm, "b".into(), |_| std::future::pending())
+        .unwrap();
+    let refused = jobs
+        .start(JobKind::Warm, "b".into(), |_| std::future::pending())
+        .unwrap_err();
     assert_eq!(refused.kind(), Kind::Busy);
     jobs.stop(&job.id).unwrap();
     assert_eq!(jobs.wait(&job.id, LONG).await.unwrap().state, JobState::Stopped);
-    assert!(jobs.start(JobKind::Warm, "b".into(), |_| async { Ok(()) }).is_ok());
+    assert!(
+        jobs.start(JobKind::Warm, "b".into(), |_| async { Ok(()) })
+            .is_ok()
+    );
 }
 
 #[tokio::test]
 async fn waiting_past_the_deadline_shows_the_running_job() {
     let jobs = jobs(1);
-    let job = jobs.start(JobKind::Pin, "b".into(), |_| std::future::pending()).unwrap();
-    assert_eq!(jobs.wait(&job.id, Duration::from_millis(1)).await.unwrap().state, JobState::Running);
+    let job = jobs
+        .start(JobKind::Pin, "b".into(), |_| std::future::pending())
+        .unwrap();
+    assert_eq!(
+        jobs.wait(&job.id, Duration::from_millis(1)).await.unwrap().state,
+        JobState::Running
+    );
 }
 
 #[tokio::test]
 async fn finished_jobs_are_forgotten_past_the_limit() {
     let jobs = jobs(4);
     for _ in 0..FINISHED_MAX + 20 {
-        let job = jobs.start(JobKind::Evict, "b".into(), |_| async { Ok(()) }).unwrap();
+        let job = jobs
+            .start(JobKind::Evict, "b".into(), |_| async { Ok(()) })
+            .unwrap();
         jobs.wait(&job.id, LONG).await.unwrap();
     }
     assert!(jobs.list().len() <= FINISHED_MAX + 1);
@@ -66,10 +82,17 @@ async fn finished_jobs_are_forgotten_past_the_limit() {
 #[tokio::test]
 async fn shutdown_stops_what_runs_and_refuses_more() {
     let jobs = jobs(2);
-    let job = jobs.start(JobKind::Warm, "b".into(), |_| std::future::pending()).unwrap();
+    let job = jobs
+        .start(JobKind::Warm, "b".into(), |_| std::future::pending())
+        .unwrap();
     jobs.shutdown(LONG).await;
     assert_eq!(jobs.show(&job.id).unwrap().state, JobState::Stopped);
-    assert_eq!(jobs.start(JobKind::Warm, "b".into(), |_| async { Ok(()) }).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(
+        jobs.start(JobKind::Warm, "b".into(), |_| async { Ok(()) })
+            .unwrap_err()
+            .kind(),
+        Kind::Busy
+    );
 }
 
 #[test]

@@ -10,12 +10,21 @@ fn snapshot() -> Snapshot {
         read_bytes: 4096,
         written_bytes: 7,
     };
-    let reservoir = ReservoirStats { served_ram_bytes: 11, served_lake_bytes: 12, ..ReservoirStats::default() };
-    Snapshot { reservoir, lakes: vec![lake], ready: true, ..Snapshot::default() }
+    let reservoir = ReservoirStats {
+        served_ram_bytes: 11,
+        served_lake_bytes: 12,
+        ..ReservoirStats::default()
+    };
+    Snapshot {
+        reservoir,
+        lakes: vec![lake],
+        ready: true,
+        ..Snapshot::default()
+    }
 }
 
 fn scrape() -> String {
-    let metrics = Metrics::new(snapshot);
+    let metrics = Metrics::new();
     metrics.record(RequestEnd {
         operation: "GetObject",
         status: 200,
@@ -23,7 +32,7 @@ fn scrape() -> String {
         sent_bytes: 2,
         elapsed: Duration::from_millis(3),
     });
-    metrics.encode()
+    metrics.encode(snapshot())
 }
 
 #[test]
@@ -40,7 +49,10 @@ fn the_promised_names_are_on_the_wire() {
         "forebay_s3_sent_bytes_total 2",
         "forebay_ready 1",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in\n{text}"
+        );
     }
 }
 
@@ -49,9 +61,16 @@ fn the_promised_names_are_on_the_wire() {
 fn every_scraped_metric_is_defined_and_every_defined_one_is_scraped() {
     let scraped: BTreeSet<_> = scrape()
         .lines()
-        .filter_map(|line| line.strip_prefix("# TYPE ")?.split_whitespace().next().map(str::to_owned))
+        .filter_map(|line| {
+            line.strip_prefix("# TYPE ")?
+                .split_whitespace()
+                .next()
+                .map(str::to_owned)
+        })
         .collect();
-    let defined: BTreeSet<_> = all().map(|metric| metric.wire_name().trim_end_matches("_total").to_owned()).collect();
+    let defined: BTreeSet<_> = all()
+        .map(|metric| metric.wire_name().trim_end_matches("_total").to_owned())
+        .collect();
     assert_eq!(scraped, defined);
 }
 

@@ -1,6 +1,9 @@
 use super::*;
 
-const MACHINE: Machine = Machine { memory_bytes: 8 << 30, disk_bytes: 60 << 30 };
+const MACHINE: Machine = Machine {
+    memory_bytes: 8 << 30,
+    disk_bytes: 60 << 30,
+};
 
 fn resolve(text: &str) -> Result<NodeOptions> {
     NodeOptions::resolve_on(Config::parse(text)?, &MACHINE)
@@ -14,15 +17,26 @@ fn defaults_are_shares_of_the_machine() {
     assert_eq!(options.s3_addr.to_string(), "127.0.0.1:9000");
     assert_eq!(options.lake_place, LakePlace::Default);
     assert!(options.lake.shown().ends_with("/forebay-data/lake"));
-    let large = Machine { memory_bytes: 1 << 40, disk_bytes: 10 << 40 };
+    let large = Machine {
+        memory_bytes: 1 << 40,
+        disk_bytes: 10 << 40,
+    };
     let options = NodeOptions::resolve_on(Config::default(), &large).unwrap();
     assert_eq!((options.ram_bytes, options.nvme_bytes), (4 << 30, 100 << 30));
 }
 
 #[test]
 fn a_full_disk_means_no_nvme_tier_by_default() {
-    let full = Machine { memory_bytes: 8 << 30, disk_bytes: 1 << 20 };
-    assert_eq!(NodeOptions::resolve_on(Config::default(), &full).unwrap().nvme_bytes, 0);
+    let full = Machine {
+        memory_bytes: 8 << 30,
+        disk_bytes: 1 << 20,
+    };
+    assert_eq!(
+        NodeOptions::resolve_on(Config::default(), &full)
+            .unwrap()
+            .nvme_bytes,
+        0
+    );
 }
 
 #[test]
@@ -41,8 +55,14 @@ fn wrong_settings_are_named_in_one_line() {
         ("[[key]]\nid = 'reader'", "either secret or secret_file"),
         ("[[key]]\nid = 'a/b'\nsecret = 'longenough'", "key.id"),
         ("[[key]]\nid = 'reader'\nsecret = 'short'", "shorter than 8"),
-        ("[[key]]\nid = 'reader'\nsecret_file = '/no/such'", "key.secret_file"),
-        ("[[key]]\nid = 'reader'\nsecret = 'longenough'\nbuckets = ['A']", "key.buckets"),
+        (
+            "[[key]]\nid = 'reader'\nsecret_file = '/no/such'",
+            "key.secret_file",
+        ),
+        (
+            "[[key]]\nid = 'reader'\nsecret = 'longenough'\nbuckets = ['A']",
+            "key.buckets",
+        ),
     ];
     for (text, expected) in cases {
         let error = resolve(text).expect_err(text).to_string();
@@ -56,7 +76,10 @@ fn secret_files_lose_their_newline() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("secret");
     std::fs::write(&file, "longenough\n").unwrap();
-    let text = format!("[[key]]\nid = 'reader'\naccess = 'read-only'\nsecret_file = '{}'", file.display());
+    let text = format!(
+        "[[key]]\nid = 'reader'\naccess = 'read-only'\nsecret_file = '{}'",
+        file.display()
+    );
     let options = resolve(&text).unwrap();
     assert_eq!(options.keys[0].secret.reveal(), "longenough");
     assert_eq!(options.keys[0].access, KeyAccess::ReadOnly);
@@ -64,6 +87,15 @@ fn secret_files_lose_their_newline() {
 
 #[test]
 fn listen_addresses_may_be_endpoints() {
-    assert_eq!(resolve("s3 = 'http://127.0.0.1:9100/'").unwrap().s3_addr.to_string(), "127.0.0.1:9100");
-    assert_eq!(resolve("s3 = ':9100'").unwrap().s3_addr.to_string(), "0.0.0.0:9100");
+    assert_eq!(
+        resolve("s3 = 'http://127.0.0.1:9100/'")
+            .unwrap()
+            .s3_addr
+            .to_string(),
+        "127.0.0.1:9100"
+    );
+    assert_eq!(
+        resolve("s3 = ':9100'").unwrap().s3_addr.to_string(),
+        "0.0.0.0:9100"
+    );
 }

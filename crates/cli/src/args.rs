@@ -1,0 +1,345 @@
+//! What can be typed. Help texts are the first lines of the comments here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use forebay_node::config::LogFormat;
+use forebay_node::value::{Freshness, Period, Size};
+
+use crate::objects::location::Location;
+
+/// The storage layer between a data lake and AI accelerators
+#[derive(Debug, Parser)]
+#[command(
+    name = "forebay",
+    version,
+    propagate_version = true,
+    disable_help_subcommand = true,
+    arg_required_else_help = true
+)]
+#[command(
+    after_help = "Exit codes: 0 ok, 1 failure, 2 wrong usage or configuration.\nColours are off with NO_COLOR=1."
+)]
+pub(crate) struct Cli {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// All commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a node
+    Serve(ServeArgs),
+    /// Show how a node is: tiers, hit rates, lake traffic, what is in flight
+    Status(NodeArgs),
+    /// Show the effective configuration
+    Config(ConfigArgs),
+    /// List and make buckets
+    Bucket(BucketArgs),
+    /// Warm, evict, pin and unpin what is cached
+    Cache(CacheArgs),
+    /// List jobs, show, wait for and stop one
+    Jobs(JobsArgs),
+    /// Check this machine and the lake, and say what each finding means
+    Doctor(DoctorArgs),
+    /// List objects
+    Ls(LsArgs),
+    /// Copy objects
+    Cp(CpArgs),
+    /// Write objects to standard output
+    Cat(CatArgs),
+    /// Remove objects
+    Rm(RmArgs),
+    /// Show everything known about an object
+    Stat(StatArgs),
+    /// Add up sizes
+    Du(DuArgs),
+    /// Write the reference pages
+    #[command(hide = true)]
+    Docs(DocsArgs),
+}
+
+/// Settings of a node; each wins over its environment variable, which wins over the file.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct SettingsArgs {
+    /// The lake: a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container, memory:// [env: FOREBAY_LAKE]
+    #[arg(long, value_name = "URL")]
+    pub(crate) lake: Option<String>,
+    /// Folder for the tiers and the keys [env: FOREBAY_DATA] [default: ./forebay-data]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Budget of the RAM tier [env: FOREBAY_RAM] [default: a quarter of the memory, at most 4GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) ram: Option<Size>,
+    /// Budget of the NVMe tier, 0 is off [env: FOREBAY_NVME] [default: half of the free disk, at most 100GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) nvme: Option<Size>,
+    /// Where the S3 front door listens [env: FOREBAY_S3] [default: 127.0.0.1:9000]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) s3: Option<String>,
+    /// Where the admin API listens [env: FOREBAY_ADMIN] [default: 127.0.0.1:9001]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<String>,
+    /// Region that clients sign for [env: FOREBAY_REGION] [default: us-east-1]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) region: Option<String>,
+    /// How fresh reads are: immutable, always or a time [env: FOREBAY_CONSISTENCY] [default: 5s]
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) consistency: Option<Freshness>,
+    /// How long a shutdown may take [env: FOREBAY_SHUTDOWN] [default: 10s]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) shutdown: Option<Period>,
+    /// How log lines look: human or json [env: FOREBAY_LOG_FORMAT] [default: human]
+    #[arg(long, value_name = "FORMAT", value_parser = log_format)]
+    pub(crate) log_format: Option<LogFormat>,
+    /// What is logged [env: FOREBAY_LOG] [default: info]
+    #[arg(long, value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+    /// A configuration file; see docs/reference/config.md
+    #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "human" => Ok(LogFormat::Human),
+        "json" => Ok(LogFormat::Json),
+        _ => Err("write human or json".into()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+    /// Write the addresses as JSON to this file when the node is ready
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ready_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) verb: ConfigVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigVerb {
+    /// Print the effective configuration, secrets hidden
+    Show(Box<SettingsArgs>),
+}
+
+/// Which node to talk to.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NodeArgs {
+    /// The node's admin API
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FOREBAY_ADMIN",
+        default_value = "http://127.0.0.1:9001"
+    )]
+    pub(crate) admin: String,
+    /// The node's data folder, where its key file lies
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "FOREBAY_DATA",
+        default_value = "./forebay-data"
+    )]
+    pub(crate) data: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BucketArgs {
+    #[command(subcommand)]
+    pub(crate) verb: BucketVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BucketVerb {
+    /// List the buckets of a node
+    Ls(NodeArgs),
+    /// Make a bucket
+    Create {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        node: NodeArgs,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheArgs {
+    #[command(subcommand)]
+    pub(crate) verb: CacheVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CacheVerb {
+    /// Read everything below a prefix into the cache
+    Warm(CacheTarget),
+    /// Drop what is cached below a prefix
+    Evict(CacheTarget),
+    /// Keep what is and will be cached below a prefix
+    Pin(CacheTarget),
+    /// End a pin
+    Unpin(CacheTarget),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CacheTarget {
+    /// What: bucket, bucket/prefix or forebay://bucket/prefix
+    pub(crate) prefix: String,
+    /// Wait for the job to end
+    #[arg(long)]
+    pub(crate) wait: bool,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct JobsArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<JobsVerb>,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum JobsVerb {
+    /// Show one job
+    Show(JobTarget),
+    /// Wait for a job to end; fails if the job did
+    Wait(JobTarget),
+    /// Tell a job to stop
+    Stop(JobTarget),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JobTarget {
+    /// The id of the job
+    pub(crate) id: String,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) settings: SettingsArgs,
+}
+
+/// How `forebay://` finds its node.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct EndpointArgs {
+    /// The node's S3 endpoint for forebay:// locations; its keys come from FOREBAY_ACCESS_KEY_ID and FOREBAY_SECRET_ACCESS_KEY or from its key file
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "FOREBAY_S3",
+        default_value = "http://127.0.0.1:9000"
+    )]
+    pub(crate) endpoint: String,
+    /// The region to sign for
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "FOREBAY_REGION",
+        default_value = "us-east-1"
+    )]
+    pub(crate) region: String,
+    #[command(flatten)]
+    pub(crate) node: NodeArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LsArgs {
+    /// forebay://[bucket[/prefix]], a lake URL, or a folder
+    pub(crate) location: Location,
+    /// Everything below, not one level
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CpArgs {
+    /// From: forebay://bucket/key, a lake URL, or a path
+    pub(crate) source: Location,
+    /// To: forebay://bucket/key, a lake URL, or a path; one that ends with / keeps the name
+    pub(crate) target: Location,
+    /// Copy everything below the source
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Say what would be done, do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Copy also what is there already with the same size and date
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// How many objects (or parts of one large object) to copy at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) parallel: u16,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    /// Objects or files
+    #[arg(required = true)]
+    pub(crate) locations: Vec<Location>,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// What to remove
+    pub(crate) location: Location,
+    /// Remove everything below
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+    /// Really do it; needed with --recursive
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Say what would be removed, do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How many objects to remove at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) parallel: u16,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatArgs {
+    /// An object or file
+    pub(crate) location: Location,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DuArgs {
+    /// What to add up
+    pub(crate) location: Location,
+    #[command(flatten)]
+    pub(crate) endpoint: EndpointArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DocsArgs {
+    /// Folder of the reference pages
+    pub(crate) dir: PathBuf,
+    /// Write nothing; fail if a page is not current
+    #[arg(long)]
+    pub(crate) check: bool,
+}

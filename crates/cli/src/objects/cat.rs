@@ -1,0 +1,57 @@
+//! `forebay cat`: objects to standard output, one after another.
+
+use anyhow::Context;
+use forebay_lake::GetOptions;
+use futures::TryStreamExt;
+use tokio::io::AsyncWriteExt;
+
+use super::place::Place;
+use crate::args::CatArgs;
+use crate::exit::{Exit, Outcome};
+
+pub(crate) async fn run(args: CatArgs) -> Outcome {
+    let mut out = tokio::io::stdout();
+    for location in &args.locations {
+        let place = Place::open(location, &args.endpoint).await?;
+        match write(&place, &mut out).await {
+            Err(exit) if is_closed_pipe(&exit) => return Ok(()),
+            other => other?,
+        }
+    }
+    out.flush()
+        .await
+        .or_else(|why| {
+            if why.kind() == std::io::ErrorKind::BrokenPipe {
+                Ok(())
+            } else {
+                Err(why)
+            }
+        })
+        .map_err(Exit::failure)
+}
+
+async fn write(place: &Place, out: &mut tokio::io::Stdout) -> Outcome {
+    match place {
+        Place::Local(path) => {
+            let mut file = tokio::fs::File::open(path)
+                .await
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            tokio::io::copy(&mut file, out).await.map_err(Exit::failure)?;
+        }
+        Place::Lake { lake, shown, key } => {
+            let mut got = lake
+                .get(&Place::object_key(key, shown)?, GetOptions::default())
+                .await?;
+            while let Some(bytes) = got.body.try_next().await? {
+                out.write_all(&bytes).await.map_err(Exit::failure)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_closed_pipe(exit: &Exit) -> bool {
+    exit.error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|why| why.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,268 @@
+//! From a lake into a file: written aside, fsynced, dated like the object, renamed into place.
+//!
+//! A large object comes in parts, several at once. Which parts are complete is noted beside the unfinished
+//! file, whose name holds the version; when the same command runs again only the missing parts are fetched.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow};
+use bytes::{Bytes, BytesMut};
+use forebay_core::{ByteRange, ObjectKey, Version};
+use forebay_lake::{GetOptions, GetRange, Lake};
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::local::PART_SUFFIX;
+use super::place::Entry;
+use super::transfer::Transfer;
+use crate::exit::{Exit, Outcome};
+
+/// Objects from this size on come in parts.
+const PARTS_FROM_BYTES: u64 = 64 << 20;
+const PART_BYTES: u64 = 16 << 20;
+/// Parts of one object that are asked for at once, at most; `--parallel` limits all together.
+const PARTS_AHEAD_MAX: usize = 8;
+/// Bytes gathered before a write.
+const WRITE_BYTES: usize = 1 << 20;
+
+/// Fetches an object into a file.
+pub(crate) async fn run(
+    transfer: &Transfer,
+    lake: &Arc<dyn Lake>,
+    key: &ObjectKey,
+    entry: &Entry,
+    path: &Path,
+) -> Outcome {
+    let etag = entry.etag.clone().unwrap_or_default();
+    let part = Unfinished::open(path, &etag, entry.bytes)?;
+    let fetch = Fetch {
+        transfer,
+        lake,
+        key,
+        version: Version::new(&etag),
+        file: Arc::clone(&part.file),
+    };
+    let ranges = part.missing(entry.bytes);
+    transfer
+        .bar
+        .inc(entry.bytes - ranges.iter().map(|(_, range)| range.len()).sum::<u64>());
+    stream::iter(ranges)
+        .map(|(index, range)| {
+            let (fetch, part) = (&fetch, &part);
+            async move {
+                fetch.part(range).await?;
+                part.note(index)
+            }
+        })
+        .buffer_unordered(PARTS_AHEAD_MAX)
+        .try_for_each(|()| async { Ok(()) })
+        .await?;
+    part.finish(path, entry)
+}
+
+/// Copies a file to another place on this machine.
+pub(crate) async fn from_file(from: &Path, to: &Path) -> Outcome {
+    make_parent(to)?;
+    let aside = beside(to, "copy");
+    let (from, to) = (from.to_path_buf(), to.to_path_buf());
+    let work = move || {
+        std::fs::copy(&from, &aside)?;
+        let modified = std::fs::metadata(&from)?.modified()?;
+        let file = File::options().write(true).open(&aside)?;
+        file.set_modified(modified)?;
+        file.sync_all()?;
+        std::fs::rename(&aside, &to)
+    };
+    let done = tokio::task::spawn_blocking(work).await.map_err(Exit::failure)?;
+    Ok(done.context("cannot copy the file")?)
+}
+
+struct Fetch<'a> {
+    transfer: &'a Transfer,
+    lake: &'a Arc<dyn Lake>,
+    key: &'a ObjectKey,
+    version: Version,
+    file: Arc<File>,
+}
+
+impl Fetch<'_> {
+    async fn part(&self, range: ByteRange) -> Outcome {
+        let _place = self.transfer.places.acquire().await.map_err(Exit::failure)?;
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range)),
+            if_match: Some(self.version.clone()),
+        };
+        let mut got = self.lake.get(self.key, options).await?;
+        let (mut offset, mut gathered) = (range.start(), BytesMut::new());
+        while let Some(bytes) = got.body.try_next().await? {
+            self.transfer.bar.inc(bytes.len() as u64);
+            gathered.extend_from_slice(&bytes);
+            if gathered.len() >= WRITE_BYTES {
+                offset = self.write(offset, gathered.split().freeze()).await?;
+            }
+        }
+        offset = self.write(offset, gathered.freeze()).await?;
+        if offset != range.end() {
+            return Err(Exit::failure(anyhow!("{} ended early", self.key)));
+        }
+        Ok(())
+    }
+
+    async fn write(&self, offset: u64, bytes: Bytes) -> Outcome<u64> {
+        let file = Arc::clone(&self.file);
+        let end = offset + bytes.len() as u64;
+        let written = tokio::task::spawn_blocking(move || file.write_all_at(&bytes, offset)).await;
+        written.map_err(Exit::failure)?.context("cannot write the file")?;
+        Ok(end)
+    }
+}
+
+/// A file on its way, with a note of what it has.
+struct Unfinished {
+    file: Arc<File>,
+    path: PathBuf,
+    notes_path: PathBuf,
+    notes: File,
+    done: BTreeSet<u64>,
+}
+
+impl Unfinished {
+    fn open(target: &Path, etag: &str, bytes: u64) -> Outcome<Self> {
+        make_parent(target)?;
+        let tag: String = etag
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(40)
+            .collect();
+        let (path, notes_path) = (beside(target, &tag), beside(target, &format!("{tag}.notes")));
+        // Notes count only for a file that is there; one that was removed starts afresh.
+        let noted = if path.exists() {
+            std::fs::read_to_string(&notes_path).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let done = if bytes < PARTS_FROM_BYTES {
+            BTreeSet::new()
+        } else {
+            noted.lines().filter_map(|line| line.parse().ok()).collect()
+        };
+        let failed = |path: &Path| format!("cannot write {}", path.display());
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .with_context(|| failed(&path))?;
+        let fresh = done.is_empty();
+        let notes = File::options()
+            .create(true)
+            .append(!fresh)
+            .write(true)
+            .truncate(fresh)
+            .open(&notes_path);
+        let notes = notes.with_context(|| failed(&notes_path))?;
+        Ok(Self {
+            file: Arc::new(file),
+            path,
+            notes_path,
+            notes,
+            done,
+        })
+    }
+
+    /// What has to be fetched: part number and range.
+    fn missing(&self, bytes: u64) -> Vec<(u64, ByteRange)> {
+        let part_bytes = if bytes < PARTS_FROM_BYTES {
+            bytes.max(1)
+        } else {
+            PART_BYTES
+        };
+        let parts = (0..bytes.div_ceil(part_bytes)).filter(|index| !self.done.contains(index));
+        parts
+            .filter_map(|index| {
+                Some((
+                    index,
+                    ByteRange::new(index * part_bytes, ((index + 1) * part_bytes).min(bytes)).ok()?,
+                ))
+            })
+            .collect()
+    }
+
+    /// A part is complete; the bytes go to the disk before the note does.
+    fn note(&self, index: u64) -> Outcome {
+        let noted = self
+            .file
+            .sync_data()
+            .and_then(|()| (&self.notes).write_all(format!("{index}\n").as_bytes()));
+        Ok(noted.with_context(|| format!("cannot write {}", self.path.display()))?)
+    }
+
+    fn finish(self, target: &Path, entry: &Entry) -> Outcome {
+        let finished = self
+            .file
+            .set_len(entry.bytes)
+            .and_then(|()| self.file.set_modified(entry.modified))
+            .and_then(|()| self.file.sync_all())
+            .and_then(|()| std::fs::rename(&self.path, target));
+        finished.with_context(|| format!("cannot write {}", target.display()))?;
+        // A left-over note is harmless: it counts only for an unfinished file.
+        let _ = std::fs::remove_file(&self.notes_path);
+        Ok(())
+    }
+}
+
+fn make_parent(path: &Path) -> Outcome {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    Ok(std::fs::create_dir_all(parent)
+        .with_context(|| format!("cannot make the folder {}", parent.display()))?)
+}
+
+fn beside(path: &Path, tag: &str) -> PathBuf {
+    let name = path
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    path.with_file_name(format!(".{name}.{tag}{PART_SUFFIX}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn noted_parts_are_not_fetched_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, bytes) = (dir.path().join("x"), PARTS_FROM_BYTES + 1);
+        let part = Unfinished::open(&target, "\"e\"", bytes).unwrap();
+        let all = part.missing(bytes);
+        assert_eq!(all.iter().map(|(_, range)| range.len()).sum::<u64>(), bytes);
+        part.note(2).unwrap();
+        drop(part);
+        let again = Unfinished::open(&target, "\"e\"", bytes).unwrap();
+        assert_eq!(again.missing(bytes).len(), all.len() - 1);
+        let other = Unfinished::open(&target, "\"f\"", bytes).unwrap();
+        assert_eq!(
+            other.missing(bytes).len(),
+            all.len(),
+            "another version starts afresh"
+        );
+    }
+
+    #[test]
+    fn an_empty_object_has_nothing_to_fetch() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(
+            Unfinished::open(&dir.path().join("x"), "e", 0)
+                .unwrap()
+                .missing(0)
+                .is_empty()
+        );
+    }
+}

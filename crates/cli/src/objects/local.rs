@@ -1,0 +1,131 @@
+//! Files of this machine: looked at, walked, never left.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, anyhow};
+use futures::stream::{self, BoxStream, StreamExt};
+
+use super::place::{Entry, Place};
+use crate::exit::{Exit, Outcome};
+
+/// The suffix of files that are being written.
+pub(crate) const PART_SUFFIX: &str = ".forebay-part";
+
+/// One file.
+pub(crate) fn entry(path: &Path, relative: String) -> Outcome<Entry> {
+    let meta = std::fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+    if meta.is_dir() {
+        return Err(Exit::usage(anyhow!(
+            "{} is a folder; add --recursive",
+            path.display()
+        )));
+    }
+    let modified = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    Ok(Entry {
+        place: Place::Local(path.to_path_buf()),
+        relative,
+        bytes: meta.len(),
+        modified,
+        etag: None,
+    })
+}
+
+/// All files below a folder, by name, folder by folder. Symbolic links are not followed, so a walk ends and
+/// stays inside; files that are still being written are left out.
+pub(crate) fn walk(root: PathBuf) -> BoxStream<'static, Outcome<Entry>> {
+    let start = (vec![root.clone()], Vec::new());
+    stream::unfold(
+        start,
+        move |(mut folders, mut files): (Vec<PathBuf>, Vec<PathBuf>)| {
+            let root = root.clone();
+            async move {
+                loop {
+                    if let Some(path) = files.pop() {
+                        let relative = path
+                            .strip_prefix(&root)
+                            .unwrap_or(&path)
+                            .to_string_lossy()
+                            .into_owned();
+                        return Some((entry(&path, relative), (folders, files)));
+                    }
+                    let folder = folders.pop()?;
+                    let listed = tokio::task::spawn_blocking(move || list(&folder)).await;
+                    match listed.map_err(Exit::failure).and_then(|listed| listed) {
+                        Ok((more_folders, more_files)) => {
+                            folders.extend(more_folders);
+                            files = more_files;
+                        }
+                        Err(error) => return Some((Err(error), (Vec::new(), Vec::new()))),
+                    }
+                }
+            }
+        },
+    )
+    .boxed()
+}
+
+/// Folders and files directly in a folder, both in reverse order (they are taken from the end).
+fn list(folder: &Path) -> Outcome<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let (mut folders, mut files) = (Vec::new(), Vec::new());
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry.with_context(|| format!("cannot read {}", folder.display()))?;
+        let kind = entry
+            .file_type()
+            .with_context(|| format!("cannot read {}", entry.path().display()))?;
+        if kind.is_dir() {
+            folders.push(entry.path());
+        } else if kind.is_file() && !entry.file_name().to_string_lossy().ends_with(PART_SUFFIX) {
+            files.push(entry.path());
+        }
+    }
+    folders.sort_unstable_by(|a, b| b.cmp(a));
+    files.sort_unstable_by(|a, b| b.cmp(a));
+    Ok((folders, files))
+}
+
+/// A path below a folder for a key; a key that would leave the folder is refused.
+pub(crate) fn below(folder: &Path, relative: &str) -> Outcome<PathBuf> {
+    let is_inside = Path::new(relative)
+        .components()
+        .all(|part| matches!(part, Component::Normal(_)));
+    if !is_inside || relative.is_empty() {
+        return Err(Exit::failure(anyhow!(
+            "the key '{relative}' cannot be a file below {}",
+            folder.display()
+        )));
+    }
+    Ok(folder.join(relative))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::TryStreamExt;
+
+    #[test]
+    fn keys_cannot_leave_the_folder() {
+        for key in ["../x", "/etc/passwd", "a/../../x", ""] {
+            assert!(below(Path::new("/tmp/here"), key).is_err(), "{key}");
+        }
+        assert_eq!(
+            below(Path::new("/tmp/here"), "a/b").unwrap(),
+            Path::new("/tmp/here/a/b")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_walk_finds_all_files_and_follows_no_links() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["b", "a/x", "a/y", "c/d/e", "half.forebay-part"] {
+            let path = dir.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        }
+        std::os::unix::fs::symlink("/", dir.path().join("link")).unwrap();
+        let found: Vec<Entry> = walk(dir.path().to_path_buf()).try_collect().await.unwrap();
+        let names: Vec<_> = found.iter().map(|entry| entry.relative.as_str()).collect();
+        assert_eq!(names, ["b", "a/x", "a/y", "c/d/e"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! `forebay serve`: starts a node, says where it is, and stops it when told to.
+//!
+//! The first SIGTERM or SIGINT stops gracefully within the configured deadline, the second at once. Whatever
+//! keeps the node from starting is a matter of configuration: one line, exit code 2.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anyhow::Context;
+use forebay_node::Node;
+use forebay_node::config::reference;
+use forebay_node::keys::KeyFile;
+use forebay_node::logging;
+use forebay_node::options::NodeOptions;
+use forebay_node::value::Size;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::args::ServeArgs;
+use crate::config::resolve;
+use crate::exit::{Exit, Outcome};
+use crate::output::{Output, print_line};
+
+pub(crate) async fn run(args: ServeArgs, output: Output) -> Outcome {
+    let options = resolve(args.settings)?;
+    logging::init(&options.log).map_err(Exit::usage)?;
+    let deadline = options.shutdown_deadline;
+    let mut signals = Signals::new().context("cannot listen for signals")?;
+    let mut node = tokio::select! {
+        started = Node::start(options) => started.map_err(Exit::usage)?,
+        () = signals.next() => return Ok(()),
+    };
+    announce(&node, output);
+    let ready = node.wait_ready();
+    let is_ready = tokio::select! {
+        () = signals.next() => false,
+        error = node.failed() => return Err(Exit::failure(error)),
+        () = ready => true,
+    };
+    if is_ready {
+        tracing::info!(s3 = node.s3_url(), "ready");
+        if let Some(path) = &args.ready_file {
+            write_ready_file(&node, path)?;
+        }
+        tokio::select! {
+            () = signals.next() => {}
+            error = node.failed() => return Err(Exit::failure(error)),
+        }
+    }
+    tracing::info!(
+        deadline_s = deadline.as_secs_f64(),
+        "stopping; a second signal stops at once"
+    );
+    tokio::select! {
+        () = node.shutdown(deadline) => {
+            tracing::info!("stopped");
+            Ok(())
+        }
+        () = signals.next() => {
+            tracing::warn!("stopped at once by a second signal");
+            std::process::exit(130)
+        }
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Written under another name and renamed, so that whoever waits for it reads all of it.
+fn write_ready_file(node: &Node, path: &Path) -> Outcome {
+    let document = addresses(node).to_string();
+    let temporary = path.with_extension(format!("tmp{}", std::process::id()));
+    std::fs::write(&temporary, document)
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .with_context(|| format!("cannot write the ready file {}", path.display()))?;
+    Ok(())
+}
+
+fn addresses(node: &Node) -> serde_json::Value {
+    serde_json::json!({
+        "s3": node.s3_url(),
+        "admin": node.admin_url(),
+        "data": node.options().data_dir,
+        "pid": std::process::id(),
+    })
+}
+
+fn announce(node: &Node, output: Output) {
+    if output.json {
+        print_line(&addresses(node).to_string());
+    } else if std::io::stdout().is_terminal() {
+        for line in screen(node) {
+            print_line(&line);
+        }
+    } else {
+        print_line(&format!("s3 {}", node.s3_url()));
+        print_line(&format!("admin {}", node.admin_url()));
+        print_line(&format!("keys {}", keys(node)));
+    }
+    if let Some(reason) = node.why_not_ready() {
+        tracing::warn!(reason, "not ready yet");
+    }
+}
+
+fn keys(node: &Node) -> String {
+    match node.options().keys.first() {
+        Some(key) => format!("as configured; the first is {}", key.id),
+        None => KeyFile::path(&node.options().data_dir).display().to_string(),
+    }
+}
+
+fn screen(node: &Node) -> Vec<String> {
+    let options = node.options();
+    let nvme = match options.nvme_bytes {
+        0 => "off".to_owned(),
+        bytes => format!("{} in {}", Size(bytes).rounded(), options.nvme_dir().display()),
+    };
+    let mut lines = vec![
+        format!("Forebay {}", env!("CARGO_PKG_VERSION")),
+        String::new(),
+        format!("  S3        {}  (region {})", node.s3_url(), options.region),
+        format!("  Admin     {}", node.admin_url()),
+        format!("  Lake      {}", options.lake),
+        format!("  RAM tier  {}", Size(options.ram_bytes).rounded()),
+        format!("  NVMe tier {nvme}"),
+        format!("  Keys      {}", keys(node)),
+        String::new(),
+        "Try it in another terminal:".to_owned(),
+    ];
+    lines.extend(exports(node, options).map(|line| format!("  {line}")));
+    lines.extend([
+        "  forebay bucket create demo".to_owned(),
+        "  forebay cp --recursive . forebay://demo/".to_owned(),
+        "  forebay ls forebay://demo/".to_owned(),
+        String::new(),
+    ]);
+    lines
+}
+
+/// What the commands need to find this node, if it is not where they look first.
+fn exports(node: &Node, options: &NodeOptions) -> impl Iterator<Item = String> {
+    let mut words = Vec::new();
+    if node.s3_url() != "http://127.0.0.1:9000" {
+        words.push(format!("FOREBAY_S3={}", node.s3_url()));
+    }
+    if node.admin_url() != "http://127.0.0.1:9001" {
+        words.push(format!("FOREBAY_ADMIN={}", node.admin_url()));
+    }
+    if !options.keys.is_empty() {
+        words.push(format!(
+            "{}=… {}=…",
+            reference::ACCESS_KEY_ID,
+            reference::SECRET_ACCESS_KEY
+        ));
+    } else if options.data_dir != Path::new("./forebay-data") {
+        words.push(format!("FOREBAY_DATA={}", options.data_dir.display()));
+    }
+    (!words.is_empty())
+        .then(|| format!("export {}", words.join(" ")))
+        .into_iter()
+}

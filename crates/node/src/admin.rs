@@ -1,0 +1,76 @@
+//! The admin API: JSON for people and programs that run the node, metrics for those who watch it.
+//!
+//! It listens on loopback unless told otherwise, and asks for the bearer token everywhere else. `admin/guard.rs`
+//! decides who may come in (and keeps web pages out), one file per noun answers, `admin/api.rs` has the types,
+//! from which `/openapi.json` is made. Bodies are limited to 64 KiB.
+
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use axum::{Router, middleware};
+use forebay_core::{Error, Result};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::parts::Parts;
+use crate::value::Secret;
+
+mod answer;
+pub mod api;
+mod buckets;
+mod cache;
+mod config;
+mod guard;
+mod health;
+mod jobs;
+mod openapi;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use openapi::document as openapi;
+
+/// The largest body of a request.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// What the handlers work with.
+pub(crate) type Shared = Arc<Parts>;
+
+/// Who has to show the token.
+#[derive(Debug, Clone)]
+pub(crate) enum Protection {
+    /// Nobody: only processes on this host can connect.
+    Loopback,
+    /// Everybody, for everything but the health checks.
+    Token(Secret),
+}
+
+/// All routes, behind the guard.
+pub(crate) fn router(parts: Shared, protection: Protection) -> Router {
+    Router::new()
+        .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(health::metrics))
+        .route("/openapi.json", get(openapi::serve))
+        .route("/v1/status", get(status::show))
+        .route("/v1/config", get(config::show))
+        .route("/v1/buckets", get(buckets::list).post(buckets::create))
+        .route("/v1/cache/{verb}", post(cache::start))
+        .route("/v1/jobs", get(jobs::list))
+        .route("/v1/jobs/{id}", get(jobs::show))
+        .route("/v1/jobs/{id}/stop", post(jobs::stop))
+        .fallback(answer::no_such_route)
+        .method_not_allowed_fallback(answer::wrong_method)
+        .layer(middleware::from_fn_with_state(Arc::new(protection), guard::check))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(parts)
+}
+
+/// Serves until `stop` fires, then lets running requests finish.
+pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> Result<()> {
+    axum::serve(listener, router)
+        .with_graceful_shutdown(stop.cancelled_owned())
+        .await
+        .map_err(|why| Error::io("the admin API ended", why))
+}

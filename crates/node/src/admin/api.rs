@@ -1,0 +1,143 @@
+//! What the admin API says and hears. The command line reads the same types.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// How the node is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// Version of Forebay.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// How long it runs.
+    pub uptime_seconds: u64,
+    /// Whether every lake answered.
+    pub ready: bool,
+    /// Endpoint of the S3 front door.
+    pub s3: String,
+    /// The RAM tier.
+    pub ram: Tier,
+    /// The NVMe tier.
+    pub nvme: Tier,
+    /// Bytes that are pinned.
+    pub pinned_bytes: u64,
+    /// Bytes handed to readers.
+    pub served: Served,
+    /// Blocks whose checksum did not match; each was fetched again.
+    pub corrupt_blocks: u64,
+    /// The lakes.
+    pub lakes: Vec<Lake>,
+    /// What is under way.
+    pub in_flight: InFlight,
+}
+
+/// A tier of the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Tier {
+    /// The most it may hold; 0 if it is off.
+    pub budget_bytes: u64,
+    /// What it holds.
+    pub used_bytes: u64,
+    /// Pages in it.
+    pub pages: u64,
+    /// Pages that had to go.
+    pub evicted_pages: u64,
+}
+
+/// Bytes handed to readers since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Served {
+    /// From RAM.
+    pub ram_bytes: u64,
+    /// From NVMe.
+    pub nvme_bytes: u64,
+    /// From the lake, for a reader that waited.
+    pub lake_bytes: u64,
+    /// The share that did not wait for the lake, 0 to 1; absent before the first read.
+    pub hit_ratio: Option<f64>,
+}
+
+/// One lake.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Lake {
+    /// Its URL.
+    pub url: String,
+    /// The bucket that lies in it alone; absent for the default lake.
+    pub bucket: Option<String>,
+    /// Whether it answered when it was last asked.
+    pub up: bool,
+    /// What the self-test found about it, or why it failed.
+    pub finding: String,
+    /// Whether a conditional create has exactly one winner.
+    pub conditional_create: bool,
+    /// Whether a conditional update has exactly one winner.
+    pub conditional_update: bool,
+    /// Requests sent to it.
+    pub requests: u64,
+    /// Requests that failed.
+    pub failed_requests: u64,
+    /// Bytes it sent us.
+    pub read_bytes: u64,
+    /// Bytes we sent it.
+    pub written_bytes: u64,
+}
+
+/// What is under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InFlight {
+    /// S3 requests.
+    pub s3_requests: u64,
+    /// Their bytes, as the limit counts them.
+    pub s3_bytes: u64,
+    /// Pages that readers hold.
+    pub leased_pages: u64,
+    /// Jobs.
+    pub jobs: u64,
+}
+
+/// What a cache command works on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CacheRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// Keys that start with this; empty means all.
+    #[serde(default)]
+    pub prefix: String,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Bucket {
+    /// Its name.
+    pub name: String,
+    /// When it was made, as far as is known (RFC 3339).
+    pub created: String,
+}
+
+/// A bucket to make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateBucket {
+    /// Its name.
+    pub name: String,
+}
+
+/// Whether the node is healthy or ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Health {
+    /// Whether it is.
+    pub ok: bool,
+    /// Why not.
+    pub reason: Option<String>,
+}
+
+/// Every error of the admin API.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Failure {
+    /// The category, for programs.
+    pub kind: String,
+    /// The message, for people.
+    pub message: String,
+}

@@ -1,0 +1,13 @@
+//! `/v1/config`: the effective configuration, secrets hidden.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::Shared;
+use crate::config::Config;
+
+/// The effective configuration without secrets.
+#[utoipa::path(get, path = "/v1/config", tag = "node", responses((status = 200, description = "Keys as in forebay.toml", body = Object)))]
+pub(crate) async fn show(State(parts): State<Shared>) -> Json<Config> {
+    Json(parts.options.to_config())
+}

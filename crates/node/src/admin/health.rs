@@ -1,0 +1,49 @@
+//! `/healthz`, `/readyz`, `/metrics`: for load balancers and Prometheus.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use super::Shared;
+use super::api::Health;
+
+/// The process runs.
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, body = Health)))]
+pub(crate) async fn healthz() -> Json<Health> {
+    Json(Health {
+        ok: true,
+        reason: None,
+    })
+}
+
+/// Every lake has answered and the node is not stopping.
+#[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Health)))]
+pub(crate) async fn readyz(State(parts): State<Shared>) -> Response {
+    match parts.why_not_ready() {
+        None => Json(Health {
+            ok: true,
+            reason: None,
+        })
+        .into_response(),
+        Some(reason) => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            Json(Health {
+                ok: false,
+                reason: Some(reason),
+            }),
+        )
+            .into_response(),
+    }
+}
+
+/// All metrics, as OpenMetrics text.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
+pub(crate) async fn metrics(State(parts): State<Shared>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    (
+        [(header::CONTENT_TYPE, kind)],
+        parts.metrics.encode(parts.snapshot()),
+    )
+        .into_response()
+}

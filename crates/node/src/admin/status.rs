@@ -1,0 +1,13 @@
+//! `/v1/status`: tiers, hit rates, lake traffic, what is in flight.
+
+use axum::Json;
+use axum::extract::State;
+
+use super::Shared;
+use super::api::Status;
+
+/// How the node is.
+#[utoipa::path(get, path = "/v1/status", tag = "node", responses((status = 200, body = Status)))]
+pub(crate) async fn show(State(parts): State<Shared>) -> Json<Status> {
+    Json(parts.status())
+}
