@@ -45,6 +45,7 @@ def client_for(endpoint: str, key: str = ACCESS_KEY, secret: str = SECRET_KEY, *
 
     settings = {
         "retries": {"total_max_attempts": 1},
+        "signature_version": "s3v4",  # boto3 still presigns with version 2 unless told
         "s3": {"addressing_style": "path"},
         "max_pool_connections": 80,
         "read_timeout": 120,

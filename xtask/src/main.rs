@@ -4,8 +4,10 @@
 //! docs/benchmarks/. Nothing here is part of the product, and nothing here needs more than Rust, Python 3.11
 //! and the registries of both: tools are fetched into `target/tools/`.
 
+mod bench;
 mod check;
 mod command;
+mod seaweed;
 mod test;
 mod tools;
 mod workspace;
@@ -29,6 +31,8 @@ enum Command {
     Check(check::CheckArgs),
     /// All tests: Rust, doc tests, and real S3 clients against the binary.
     Test(test::TestArgs),
+    /// Measures and writes a page under docs/benchmarks/.
+    Bench(bench::BenchArgs),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +40,7 @@ fn main() -> ExitCode {
     let outcome = Workspace::find().and_then(|workspace| match args.command {
         Command::Check(args) => check::run(&workspace, &args),
         Command::Test(args) => test::run(&workspace, &args),
+        Command::Bench(args) => bench::run(&workspace, &args),
     });
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

@@ -9,7 +9,6 @@ pub(crate) mod debian;
 mod junit;
 mod python;
 mod rust;
-mod seaweed;
 mod tally;
 
 use std::path::PathBuf;
@@ -18,9 +17,10 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::command;
+use crate::seaweed::Seaweed;
 use crate::tools::Venv;
 use crate::workspace::Workspace;
-use seaweed::Seaweed;
+
 use tally::Tally;
 
 /// What to test.
@@ -40,7 +40,7 @@ pub(crate) struct TestArgs {
 }
 
 /// What the runners share.
-pub(crate) struct Bench<'a> {
+pub(crate) struct Stage<'a> {
     workspace: &'a Workspace,
     filter: Option<&'a str>,
     programs: Venv,
@@ -51,7 +51,7 @@ pub(crate) struct Bench<'a> {
 pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
     let programs = Venv::ready(workspace, "programs")?;
     let seaweed = Seaweed::start(&programs.bin("weed"), &workspace.target)?;
-    let bench = Bench {
+    let stage = Stage {
         workspace,
         filter: args.filter.as_deref(),
         programs,
@@ -59,11 +59,11 @@ pub(crate) fn run(workspace: &Workspace, args: &TestArgs) -> Result<bool> {
     };
     let mut tally = Tally::default();
     if !args.python {
-        rust::run(&bench, &mut tally)?;
+        rust::run(&stage, &mut tally)?;
     }
     if !args.rust {
         let binary = build(workspace)?;
-        python::run(&bench, &binary, args.all, &mut tally)?;
+        python::run(&stage, &binary, args.all, &mut tally)?;
     }
     tally.print();
     Ok(tally.is_good())

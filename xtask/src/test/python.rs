@@ -11,14 +11,14 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::tally::Tally;
-use super::{Bench, debian, junit};
+use super::{Stage, debian, junit};
 use crate::command;
 use crate::tools::Venv;
 
 /// Clients that only Debian packages, and the program each brings.
 const DEBIAN: [(&str, &str); 1] = [("s3cmd", "s3cmd")];
 
-pub(super) fn run(bench: &Bench<'_>, binary: &Path, heavy: bool, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tally) -> Result<()> {
     for (program, package) in DEBIAN {
         if !command::exists(program)
             && let Err(reason) = debian::install(&[package])
@@ -26,25 +26,25 @@ pub(super) fn run(bench: &Bench<'_>, binary: &Path, heavy: bool, tally: &mut Tal
             println!("{program} is missing: {reason:#}");
         }
     }
-    let folder = bench.workspace.root.join("tests/e2e");
-    let mut alone = own_environment(bench, &folder)?;
+    let folder = stage.workspace.root.join("tests/e2e");
+    let mut alone = own_environment(stage, &folder)?;
     let mut clients = pytest(
-        bench,
+        stage,
         binary,
-        &Venv::ready(bench.workspace, "clients")?,
+        &Venv::ready(stage.workspace, "clients")?,
         "clients",
     );
     clients.arg(&folder).arg("--ignore").arg(folder.join("heavy"));
     for (_, file) in &alone {
         clients.arg("--ignore").arg(file);
     }
-    finish(bench, &mut clients, "clients", tally)?;
+    finish(stage, &mut clients, "clients", tally)?;
     if heavy {
-        alone.extend(own_environment(bench, &folder.join("heavy"))?);
+        alone.extend(own_environment(stage, &folder.join("heavy"))?);
     }
     for (name, file) in alone {
-        match Venv::ready(bench.workspace, &name) {
-            Ok(venv) => finish(bench, pytest(bench, binary, &venv, &name).arg(file), &name, tally)?,
+        match Venv::ready(stage.workspace, &name) {
+            Ok(venv) => finish(stage, pytest(stage, binary, &venv, &name).arg(file), &name, tally)?,
             Err(reason) => tally.fail(format!("e2e {name}: {reason:#}")),
         }
     }
@@ -52,8 +52,8 @@ pub(super) fn run(bench: &Bench<'_>, binary: &Path, heavy: bool, tally: &mut Tal
 }
 
 /// Test files with an environment of their own: name of the environment, file.
-fn own_environment(bench: &Bench<'_>, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let requirements = bench.workspace.root.join("tests/e2e/requirements");
+fn own_environment(stage: &Stage<'_>, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let requirements = stage.workspace.root.join("tests/e2e/requirements");
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let path = entry?.path();
@@ -69,13 +69,13 @@ fn own_environment(bench: &Bench<'_>, folder: &Path) -> Result<Vec<(String, Path
     Ok(found)
 }
 
-fn report(bench: &Bench<'_>, name: &str) -> PathBuf {
-    bench.workspace.target.join("e2e").join(format!("{name}.xml"))
+fn report(stage: &Stage<'_>, name: &str) -> PathBuf {
+    stage.workspace.target.join("e2e").join(format!("{name}.xml"))
 }
 
-fn pytest(bench: &Bench<'_>, binary: &Path, venv: &Venv, name: &str) -> Command {
+fn pytest(stage: &Stage<'_>, binary: &Path, venv: &Venv, name: &str) -> Command {
     let mut pytest = command::clean(venv.bin("python"));
-    pytest.current_dir(&bench.workspace.root).args([
+    pytest.current_dir(&stage.workspace.root).args([
         "-m",
         "pytest",
         "-q",
@@ -83,14 +83,14 @@ fn pytest(bench: &Bench<'_>, binary: &Path, venv: &Venv, name: &str) -> Command 
         "-p",
         "no:cacheprovider",
     ]);
-    pytest.arg(format!("--junitxml={}", report(bench, name).display()));
-    if let Some(filter) = bench.filter {
+    pytest.arg(format!("--junitxml={}", report(stage, name).display()));
+    if let Some(filter) = stage.filter {
         pytest.args(["-k", filter]);
     }
-    bench.seaweed.export(&mut pytest);
+    stage.seaweed.export(&mut pytest);
     pytest
         .env("FOREBAY_TEST_BINARY", binary)
-        .env("PATH", path(&[venv, &bench.programs]));
+        .env("PATH", path(&[venv, &stage.programs]));
     pytest.env("PYTHONDONTWRITEBYTECODE", "1");
     pytest
 }
@@ -104,10 +104,10 @@ fn path(venvs: &[&Venv]) -> OsString {
     std::env::join_paths(all).unwrap_or(rest)
 }
 
-fn finish(bench: &Bench<'_>, pytest: &mut Command, name: &str, tally: &mut Tally) -> Result<()> {
+fn finish(stage: &Stage<'_>, pytest: &mut Command, name: &str, tally: &mut Tally) -> Result<()> {
     const NOTHING_COLLECTED: i32 = 5;
     println!("\npytest: {name}");
-    let report = report(bench, name);
+    let report = report(stage, name);
     let _ = fs::remove_file(&report);
     let status = pytest.status().context("cannot start pytest")?;
     if report.is_file() {

@@ -5,23 +5,23 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::tally::Tally;
-use super::{Bench, junit};
+use super::{Stage, junit};
 use crate::command;
 
-pub(super) fn run(bench: &Bench<'_>, tally: &mut Tally) -> Result<()> {
+pub(super) fn run(stage: &Stage<'_>, tally: &mut Tally) -> Result<()> {
     if command::exists("cargo-nextest") {
-        nextest(bench, tally)?;
+        nextest(stage, tally)?;
     } else {
         println!("cargo-nextest is not installed: running `cargo test`, without time limits for each test");
-        cargo_test(bench, &["--all-targets", "--no-fail-fast"], "rust", tally)?;
+        cargo_test(stage, &["--all-targets", "--no-fail-fast"], "rust", tally)?;
     }
-    cargo_test(bench, &["--doc"], "doc", tally)
+    cargo_test(stage, &["--doc"], "doc", tally)
 }
 
-fn nextest(bench: &Bench<'_>, tally: &mut Tally) -> Result<()> {
-    let report = bench.workspace.target.join("nextest/xtask/junit.xml");
+fn nextest(stage: &Stage<'_>, tally: &mut Tally) -> Result<()> {
+    let report = stage.workspace.target.join("nextest/xtask/junit.xml");
     let _ = std::fs::remove_file(&report);
-    let mut nextest = cargo(bench);
+    let mut nextest = cargo(stage);
     nextest.args([
         "nextest",
         "run",
@@ -32,7 +32,7 @@ fn nextest(bench: &Bench<'_>, tally: &mut Tally) -> Result<()> {
         "--no-tests",
         "pass",
     ]);
-    let ok = command::succeeds(nextest.args(bench.filter))?;
+    let ok = command::succeeds(nextest.args(stage.filter))?;
     if report.is_file() {
         junit::count(&report, "rust", tally)?;
     }
@@ -45,18 +45,18 @@ fn nextest(bench: &Bench<'_>, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-fn cargo(bench: &Bench<'_>) -> Command {
-    let mut cargo = command::cargo(&bench.workspace.root);
-    bench.seaweed.export(&mut cargo);
+fn cargo(stage: &Stage<'_>) -> Command {
+    let mut cargo = command::cargo(&stage.workspace.root);
+    stage.seaweed.export(&mut cargo);
     cargo
 }
 
 /// `cargo test` has no report; its result lines are read instead, while everything is shown.
-fn cargo_test(bench: &Bench<'_>, args: &[&str], suite: &str, tally: &mut Tally) -> Result<()> {
-    let mut test = cargo(bench);
+fn cargo_test(stage: &Stage<'_>, args: &[&str], suite: &str, tally: &mut Tally) -> Result<()> {
+    let mut test = cargo(stage);
     test.args(["test", "--workspace", "--locked", "--quiet"])
         .args(args)
-        .args(bench.filter);
+        .args(stage.filter);
     let output = test.output()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);

@@ -14,8 +14,10 @@ use anyhow::{Context, Result, bail};
 
 use crate::command;
 
-const KEY: &str = "forebay-test";
-const SECRET: &str = "forebay-test-secret";
+/// The access key of every server started here.
+pub(crate) const KEY: &str = "forebay-test";
+/// Its secret.
+pub(crate) const SECRET: &str = "forebay-test-secret";
 const START_DEADLINE: Duration = Duration::from_secs(60);
 /// SeaweedFS listens on each port and on the one this far above.
 const SECOND_PORT: u16 = 10_000;
@@ -87,6 +89,11 @@ impl Seaweed {
             .env("FOREBAY_TEST_S3_SECRET", SECRET);
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     fn wait(&mut self, port: u16) -> Result<()> {
         let start = Instant::now();
         while !answers(port) {
@@ -127,7 +134,7 @@ fn identities() -> String {
 }
 
 /// A command that the kernel ends when xtask itself is killed, where util-linux is there.
-fn dies_with_us(program: &Path) -> Command {
+pub(crate) fn dies_with_us(program: &Path) -> Command {
     if !command::exists("setpriv") {
         return command::clean(program);
     }

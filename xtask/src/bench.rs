@@ -1,0 +1,87 @@
+//! `cargo xtask bench NAME`: measures, and writes docs/benchmarks/NAME.md.
+//!
+//! Everything is measured beside its limit in one run, in A-B-B-A order, and written down as ratios: seconds of
+//! one machine mean nothing on another. A bench builds the release binary, and itself, before it starts, so
+//! that the load generator is compiled as well as what it loads.
+
+mod congestion;
+mod load;
+mod measure;
+mod node;
+mod page;
+mod put;
+mod relay;
+mod s3;
+mod sign;
+mod stat;
+mod web;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+
+use crate::command;
+use crate::workspace::Workspace;
+
+/// What to measure.
+#[derive(Args)]
+pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    name: Name,
+}
+
+#[derive(Subcommand)]
+enum Name {
+    /// The S3 front door: warm and cold reads, writes, memory, restart.
+    S3(S3Args),
+    /// One writer of the yardstick for writes: md5 + write + fsync.
+    #[command(hide = true)]
+    Writer {
+        /// Where to write.
+        path: PathBuf,
+        /// How much.
+        bytes: u64,
+    },
+}
+
+/// How long and what.
+#[derive(Args)]
+pub(crate) struct S3Args {
+    /// Seconds of each measurement.
+    #[arg(long, default_value_t = 3.0)]
+    seconds: f64,
+    /// How often each A-B-B-A round is run.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only rows whose name contains this; the page is printed, not written.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// Runs a bench; `false` if a figure misses what it must reach.
+pub(crate) fn run(workspace: &Workspace, args: &BenchArgs) -> Result<bool> {
+    match &args.name {
+        Name::Writer { path, bytes } => put::write_and_sync(path, *bytes).map(|()| true),
+        Name::S3(options) if !cfg!(debug_assertions) => s3::run(workspace, options),
+        Name::S3(_) => again_in_release(workspace),
+    }
+}
+
+fn again_in_release(workspace: &Workspace) -> Result<bool> {
+    let mut build = command::cargo(&workspace.root);
+    build.args([
+        "build",
+        "--release",
+        "--locked",
+        "--package",
+        "forebay-cli",
+        "--package",
+        "xtask",
+    ]);
+    if !command::succeeds(&mut build)? {
+        bail!("the release build failed");
+    }
+    let mut again = command::clean(workspace.target.join("release/xtask"));
+    command::succeeds(again.args(std::env::args_os().skip(1)))
+}
