@@ -14,8 +14,6 @@
 //! Read on: `read` and `write` are the two flows; `index` knows what lies where, `space` what is free, `extent`
 //! who holds it; `journal` and `record` are the memory; `engine`, `segments` and `buffer` move the bytes.
 
-#![cfg_attr(not(test), allow(dead_code, unused_imports, reason = "until the reservoir is wired to it"))]
-
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -47,7 +45,6 @@ use folder::{Folder, io_error, journal_path};
 use index::replay::Replay;
 use index::{Change, Index};
 use journal::{Ending, Journal, JournalFile, read_records};
-pub(crate) use read::NvmeRead;
 use segments::{OsIo, RawIo, Segments};
 use space::UNIT_BYTES;
 
@@ -86,6 +83,8 @@ pub(crate) struct NvmeStats {
     pub(crate) pinned_bytes: u64,
     /// Bytes of page data that the tier can hold now; less than the budget when the disk is full.
     pub(crate) usable_bytes: u64,
+    /// Bytes of the units that hold it, rounding included.
+    pub(crate) allocated_bytes: u64,
     /// Bytes of the index journal.
     pub(crate) journal_bytes: u64,
     /// Pages evicted.
@@ -271,6 +270,7 @@ impl NvmeStore {
             used_bytes: index.totals().used_bytes,
             pinned_bytes: index.pinned_bytes(),
             usable_bytes: index.space.usable_units() * UNIT_BYTES,
+            allocated_bytes: index.space.taken_units() * UNIT_BYTES,
             journal_bytes: self.journal.bytes(),
             evicted_pages: index.totals().evicted_pages,
             corrupt_blocks: count(&self.counters.corrupt_blocks),

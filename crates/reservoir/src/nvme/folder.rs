@@ -166,20 +166,25 @@ impl Folder {
     }
 
     fn forget_old_set_aside(&self) -> Result<()> {
-        let mut files: Vec<(i64, String)> = Vec::new();
+        let mut files: Vec<(i64, i64, String)> = Vec::new();
         for name in self
             .names()?
             .into_iter()
             .filter(|name| name.contains(".set-aside-"))
         {
-            let changed = fs::symlink_metadata(self.dir.join(&name)).map(|metadata| metadata.ctime());
-            files.extend(changed.ok().map(|changed| (changed, name)));
+            let changed = fs::symlink_metadata(self.dir.join(&name))
+                .map(|metadata| (metadata.ctime(), metadata.ctime_nsec()));
+            files.extend(
+                changed
+                    .ok()
+                    .map(|(seconds, nanoseconds)| (seconds, nanoseconds, name)),
+            );
         }
         files.sort_unstable_by(|a, b| b.cmp(a));
-        for (_, name) in files.into_iter().skip(SET_ASIDE_FILES_MAX) {
+        for (_, _, name) in files.into_iter().skip(SET_ASIDE_FILES_MAX) {
             match fs::remove_file(self.dir.join(&name)) {
                 Ok(()) => {
-                    warn!(file = %name, kept = SET_ASIDE_FILES_MAX, "removed an old file that was set aside")
+                    warn!(file = %name, kept = SET_ASIDE_FILES_MAX, "removed an old file that was set aside");
                 }
                 Err(error) => warn!(file = %name, %error, "cannot remove an old file that was set aside"),
             }

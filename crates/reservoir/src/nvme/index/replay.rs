@@ -178,3 +178,6 @@ impl Replay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,3 +134,23 @@ fn headers_name_what_is_wrong() {
             .contains("version")
     );
 }
+
+/// The bytes that docs/formats/nvme-tier.md shows. A change here is a new format version.
+#[test]
+fn golden_bytes() {
+    let tail = "0100000000100000070707070707070707070707070707070300000000000000000001000000000000000000000000000000000";
+    let journal = hex(&encode_header(JOURNAL_MAGIC, [7; 16], 3));
+    let segment = hex(&encode_header(SEGMENT_MAGIC, [7; 16], 3));
+    assert_eq!(journal, format!("464259494e444558{tail}0f28306df"));
+    assert_eq!(segment, format!("4642595041474553{tail}04a9a61ba"));
+    let golden = [
+        "28000000ae598922018566366b235f3a5a9288128203548b0d701101000000000004006c616b650300612f6202007631",
+        "3f000000487f46ea028566366b235f3a5a9288128203548b0d0000000009000000000000000300020002000000000001000000\
+         1000000001000000050000000200000044332211",
+        "17000000dabafc0b038566366b235f3a5a9288128203548b0d000000000200",
+        "11000000b56432b1048566366b235f3a5a9288128203548b0d",
+    ];
+    for (record, golden) in records().iter().zip(golden) {
+        assert_eq!(hex(&encoded(record)), golden);
+    }
+}
