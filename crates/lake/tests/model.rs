@@ -1,4 +1,5 @@
 //! Random operations on the local lakes against the reference.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 

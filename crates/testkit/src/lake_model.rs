@@ -114,7 +114,7 @@ impl Model {
             false => self.write_in_pieces(&key, &body, options.clone()).await,
         };
         let expected = self.reference.put(&key, body, options).await;
-        self.same("put", &key, receipt(real), receipt(expected));
+        self.same("put", &key, &receipt(real), &receipt(expected));
     }
 
     async fn write_in_pieces(
@@ -135,12 +135,8 @@ impl Model {
     async fn delete(&mut self) {
         let key = self.key();
         let (real, expected) = (self.lake.delete(&key).await, self.reference.delete(&key).await);
-        self.same(
-            "delete",
-            &key,
-            real.map_err(|error| error.kind()),
-            expected.map_err(|error| error.kind()),
-        );
+        let kind = |error: forebay_core::Error| error.kind();
+        self.same("delete", &key, &real.map_err(kind), &expected.map_err(kind));
     }
 
     async fn copy(&mut self) {
@@ -162,7 +158,7 @@ impl Model {
         let options = CopyOptions { attributes, if_match };
         let real = self.lake.copy(&from, &to, options.clone()).await;
         let expected = self.reference.copy(&from, &to, options).await;
-        self.same("copy", &from, receipt(real), receipt(expected));
+        self.same("copy", &from, &receipt(real), &receipt(expected));
     }
 
     async fn upload(&mut self) {
@@ -197,7 +193,7 @@ impl Model {
             lake.abort_upload(&key, &upload).await.unwrap();
         }
         let expected = outcomes.pop();
-        self.same("upload", &key, outcomes.pop(), expected);
+        self.same("upload", &key, &outcomes.pop(), &expected);
     }
 
     async fn get(&mut self) {
@@ -218,7 +214,7 @@ impl Model {
             self.read(&self.reference, &key, range),
         );
         let (real, expected) = (real.await, expected.await);
-        self.same("get", &key, real, expected);
+        self.same("get", &key, &real, &expected);
     }
 
     async fn read(
@@ -301,11 +297,12 @@ impl Model {
         for name in POOL {
             let key = ObjectKey::new(name).unwrap();
             let real = self.read(&*self.lake, &key, None).await;
-            self.same("get", &key, real, self.read(&self.reference, &key, None).await);
+            let expected = self.read(&self.reference, &key, None).await;
+            self.same("get", &key, &real, &expected);
         }
     }
 
-    fn same<T: PartialEq + std::fmt::Debug>(&self, what: &str, key: &ObjectKey, real: T, expected: T) {
+    fn same<T: PartialEq + std::fmt::Debug>(&self, what: &str, key: &ObjectKey, real: &T, expected: &T) {
         if real == expected {
             return;
         }
@@ -314,8 +311,8 @@ impl Model {
             "{}: {what} of {key} on {} gave\n{}\nthe reference says\n{}",
             self.at,
             self.lake.url(),
-            short(&real),
-            short(&expected)
+            short(real),
+            short(expected)
         );
     }
 }

@@ -38,6 +38,8 @@ pub struct LakeTraits {
     pub copy_options: bool,
     /// A key may end with `/`.
     pub marker_keys: bool,
+    /// Keys are names, not paths: `a\\b` is not `a/b`, a folder is nothing that a read or listing can find.
+    pub plain_keys: bool,
     /// Groups at delimiters other than `/`.
     pub any_delimiter: bool,
     /// Parts before the last may be smaller than 5 MiB.
@@ -59,6 +61,7 @@ impl LakeTraits {
             attributes: true,
             copy_options: true,
             marker_keys: true,
+            plain_keys: true,
             any_delimiter: true,
             any_part_size: true,
             strict_uploads: true,

@@ -206,7 +206,7 @@ pub(super) async fn writer_takes_pieces_of_any_size(bench: Bench) {
 }
 
 pub(super) async fn odd_keys_are_kept_apart(bench: Bench) {
-    let names = [
+    let mut names = vec![
         "with space",
         "with%20escape",
         "plus+plus",
@@ -221,19 +221,20 @@ pub(super) async fn odd_keys_are_kept_apart(bench: Bench) {
         ".hidden",
         "UPPER",
         "upper",
-        "back\\slash",
         "new\tline",
         "a/b/c/d/e/f/g",
     ];
-    for (index, name) in names.into_iter().enumerate() {
+    if bench.traits.plain_keys {
+        names.push("back\\slash");
+    }
+    for (index, name) in names.iter().enumerate() {
         bench.put(name, format!("body {index}")).await;
     }
-    for (index, name) in names.into_iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         assert_eq!(bench.read(name).await, format!("body {index}"), "{name}");
     }
-    let mut sorted = names.map(str::to_owned);
-    sorted.sort();
-    assert_eq!(bench.list(ListOptions::default()).await.objects, sorted);
+    names.sort_unstable();
+    assert_eq!(bench.list(ListOptions::default()).await.objects, names);
 }
 
 pub(super) async fn long_key_is_kept(bench: Bench) {
