@@ -5,10 +5,11 @@
 //! whether a conditional write may be sent again.
 
 use std::collections::VecDeque;
+use std::error::Error as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -90,6 +91,12 @@ impl HttpClient {
             match tokio::time::timeout(STALL_MAX, &mut answer).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(why)) => {
+                    if let Some(error) = body_error(&why) {
+                        return Err(Failure {
+                            error,
+                            maybe_applied: false,
+                        });
+                    }
                     let maybe_applied = !why.is_connect();
                     let message = if maybe_applied {
                         "the connection to the lake broke"
@@ -113,6 +120,18 @@ impl HttpClient {
     }
 }
 
+/// The error of our own body, if that is why the request failed.
+fn body_error(why: &hyper_util::client::legacy::Error) -> Option<Error> {
+    let mut next = why.source();
+    while let Some(cause) = next {
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            return Some(error.share());
+        }
+        next = cause.source();
+    }
+    None
+}
+
 /// Which certificates are trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tls {
@@ -132,7 +151,7 @@ pub(crate) struct RequestBody {
 
 enum Source {
     Chunks(VecDeque<Bytes>),
-    Stream(ByteStream),
+    Stream { stream: ByteStream, last: Option<Bytes> },
 }
 
 impl RequestBody {
@@ -150,7 +169,10 @@ impl RequestBody {
     /// A stream that must have exactly so many bytes.
     pub(crate) fn stream(bytes: u64, stream: ByteStream) -> Self {
         Self {
-            source: Source::Stream(stream),
+            source: Source::Stream {
+                stream: stream.fuse().boxed(),
+                last: None,
+            },
             bytes_left: bytes,
             sent_chunks: Arc::default(),
         }
@@ -163,26 +185,13 @@ impl Body for RequestBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>>>> {
         let this = &mut *self;
-        let chunk = match &mut this.source {
-            Source::Chunks(chunks) => chunks.pop_front().map(Ok),
-            Source::Stream(stream) => match stream.as_mut().poll_next(cx) {
-                Poll::Ready(chunk) => chunk,
-                Poll::Pending => return Poll::Pending,
-            },
-        };
         this.sent_chunks.fetch_add(1, Ordering::Relaxed);
-        let wrong_size = |message| Poll::Ready(Some(Err(Error::new(Kind::InvalidInput, message))));
-        match chunk {
-            Some(Ok(chunk)) if chunk.len() as u64 > this.bytes_left => {
-                wrong_size("the body is longer than announced")
-            }
-            Some(Ok(chunk)) => {
+        match &mut this.source {
+            Source::Chunks(chunks) => Poll::Ready(chunks.pop_front().map(|chunk| {
                 this.bytes_left -= chunk.len() as u64;
-                Poll::Ready(Some(Ok(Frame::data(chunk))))
-            }
-            Some(Err(error)) => Poll::Ready(Some(Err(error))),
-            None if this.bytes_left > 0 => wrong_size("the body is shorter than announced"),
-            None => Poll::Ready(None),
+                Ok(Frame::data(chunk))
+            })),
+            Source::Stream { stream, last } => poll_stream(stream, last, &mut this.bytes_left, cx),
         }
     }
 
@@ -192,6 +201,46 @@ impl Body for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.bytes_left)
+    }
+}
+
+/// The last announced chunk is held back until the stream has ended: once it is sent, the object is written, and
+/// bytes beyond would be lost without a word.
+fn poll_stream(
+    stream: &mut ByteStream,
+    last: &mut Option<Bytes>,
+    bytes_left: &mut u64,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>>>> {
+    let wrong_size = |message| Poll::Ready(Some(Err(Error::new(Kind::InvalidInput, message))));
+    loop {
+        match ready!(stream.as_mut().poll_next(cx)) {
+            Some(Ok(chunk)) if chunk.is_empty() => {}
+            Some(Ok(chunk)) => {
+                let held_bytes = last.as_ref().map_or(0, |last| last.len() as u64);
+                if chunk.len() as u64 > *bytes_left - held_bytes {
+                    return wrong_size("the body is longer than announced");
+                }
+                if chunk.len() as u64 == *bytes_left {
+                    *last = Some(chunk);
+                    continue;
+                }
+                *bytes_left -= chunk.len() as u64;
+                return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            }
+            Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+            None => {
+                let Some(chunk) = last.take() else {
+                    return if *bytes_left > 0 {
+                        wrong_size("the body is shorter than announced")
+                    } else {
+                        Poll::Ready(None)
+                    };
+                };
+                *bytes_left = 0;
+                return Poll::Ready(Some(Ok(Frame::data(chunk))));
+            }
+        }
     }
 }
 

@@ -295,7 +295,8 @@ impl S3Lake {
     async fn abort_now(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
         let call = Call::new(Method::DELETE, Some(key.as_str())).query("uploadId", &upload.0);
         match self.client().call(&call).await {
-            Err(error) if error.kind() != Kind::NotFound => Err(error),
+            // Some servers call an id that they do not know invalid.
+            Err(error) if !matches!(error.kind(), Kind::NotFound | Kind::InvalidInput) => Err(error),
             _ => Ok(()),
         }
     }

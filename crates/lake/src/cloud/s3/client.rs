@@ -6,10 +6,11 @@
 //! once, because their bytes are gone.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use forebay_core::{Clock, Error, Kind, Result, SystemClock};
-use http::header::{HeaderValue, USER_AGENT};
+use http::header::{HeaderValue, SERVER, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -97,6 +98,7 @@ pub(crate) struct S3Client {
     clock: SystemClock,
     retry: RetryPolicy,
     budget: RetryBudget,
+    takes_keys_for_paths: AtomicBool,
 }
 
 impl fmt::Debug for S3Client {
@@ -133,6 +135,7 @@ impl S3Client {
             clock: SystemClock::new(),
             retry: RetryPolicy::default(),
             budget: RetryBudget::new(RETRY_TOKENS_MAX),
+            takes_keys_for_paths: AtomicBool::new(false),
         })
     }
 
@@ -192,6 +195,13 @@ impl S3Client {
         };
         let request = self.request(call, body, payload).await.map_err(not_sent)?;
         let response = self.http.send(request).await?;
+        if response
+            .headers()
+            .get(SERVER)
+            .is_some_and(|server| server.as_bytes().starts_with(b"SeaweedFS"))
+        {
+            self.takes_keys_for_paths.store(true, Ordering::Relaxed);
+        }
         if response.status().is_success() {
             return Ok(response);
         }
@@ -209,6 +219,7 @@ impl S3Client {
         body: RequestBody,
         payload: Option<&str>,
     ) -> Result<Request<RequestBody>> {
+        self.check_key(call)?;
         let path = self.path(call.key);
         let query = query_text(&call.query);
         let mut headers = call.headers.clone();
@@ -242,6 +253,27 @@ impl S3Client {
         Ok(request)
     }
 
+    /// Whether the server said that it is one which takes keys for paths: it lists folder by folder and folds `a//b` and
+    /// `a\\b` to `a/b`.
+    pub(crate) fn takes_keys_for_paths(&self) -> bool {
+        self.takes_keys_for_paths.load(Ordering::Relaxed)
+    }
+
+    /// A key that such a server would take for another one is refused, or is just not there.
+    fn check_key(&self, call: &Call<'_>) -> Result<()> {
+        let key = call.key.unwrap_or_default();
+        if !self.takes_keys_for_paths() || is_clean_path(key) {
+            return Ok(());
+        }
+        match call.method {
+            Method::GET | Method::HEAD | Method::DELETE => Err(Error::new(Kind::NotFound, "not in the lake")),
+            _ => Err(Error::new(
+                Kind::InvalidInput,
+                "this lake takes keys for paths: no `\\`, `//`, `.` or `..` in them",
+            )),
+        }
+    }
+
     /// TLS protects a body on its way; without it the signature does.
     fn payload(&self, body: &[Bytes]) -> String {
         if self.place.endpoint.scheme_str() == Some("https") && !body.is_empty() {
@@ -264,6 +296,13 @@ impl S3Client {
     }
 }
 
+/// Whether a key names the same thing as a path.
+pub(crate) fn is_clean_path(key: &str) -> bool {
+    let is_folded = |segment: &str| matches!(segment, "" | "." | "..");
+    let path = key.strip_suffix('/').unwrap_or(key);
+    key.is_empty() || !(path.contains('\\') || path.split('/').any(is_folded))
+}
+
 fn query_text(query: &[(&'static str, String)]) -> String {
     let mut sorted: Vec<_> = query.iter().collect();
     sorted.sort();
@@ -272,4 +311,29 @@ fn query_text(query: &[(&'static str, String)]) -> String {
         .map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, QUERY)))
         .collect();
     pairs.join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_keys_that_no_path_rule_changes_are_clean() {
+        for key in ["a", "a/b", "a/", "a/..b", ".hidden", ""] {
+            assert!(is_clean_path(key), "{key}");
+        }
+        for key in ["/a", "a//b", "a//", "a/../b", "..", ".", "a\\b", "/"] {
+            assert!(!is_clean_path(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn queries_are_sorted_by_name_and_escaped() {
+        let query = [
+            ("prefix", "a b/+".to_owned()),
+            ("list-type", "2".to_owned()),
+            ("delimiter", "/".to_owned()),
+        ];
+        assert_eq!(query_text(&query), "delimiter=%2F&list-type=2&prefix=a%20b%2F%2B");
+    }
 }

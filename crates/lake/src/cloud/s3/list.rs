@@ -13,9 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use forebay_core::{Error, Kind, Result};
 use http::Method;
-use http::header::SERVER;
 
-use super::client::{Call, S3Client};
+use super::client::{Call, S3Client, is_clean_path};
 use super::walk::{Level, Levels, walk};
 use super::xml::{self, ListBody};
 use crate::cloud::http::answer_text;
@@ -56,13 +55,20 @@ impl Lister {
         } else {
             options.limit.min(LIMIT_MAX)
         };
-        if !self.by_folder.load(Ordering::Relaxed) {
+        if !self.is_by_folder(client) {
             let page = self.list_in_byte_order(client, options, limit).await?;
-            if !self.by_folder.load(Ordering::Relaxed) {
+            if !self.is_by_folder(client) {
                 return Ok(page);
             }
         }
+        if client.takes_keys_for_paths() && !is_clean_path(&options.prefix) {
+            return Ok(ListPage::default());
+        }
         walk(&Folders { client, lister: self }, options, limit).await
+    }
+
+    fn is_by_folder(&self, client: &S3Client) -> bool {
+        self.by_folder.load(Ordering::Relaxed) || client.takes_keys_for_paths()
     }
 
     async fn list_in_byte_order(
@@ -84,8 +90,8 @@ impl Lister {
                 limit: ask,
             };
             let body = self.request(client, &request).await?;
-            let fresh = entries_of(&body)?;
-            if self.by_folder.load(Ordering::Relaxed) {
+            let fresh = entries_of(&body, &options.prefix)?;
+            if self.is_by_folder(client) {
                 return Ok(ListPage::default());
             }
             self.check_order(&entries, &fresh, options)?;
@@ -123,13 +129,6 @@ impl Lister {
 
     async fn request(&self, client: &S3Client, request: &Request<'_>) -> Result<ListBody> {
         let response = client.call(&request.call()).await?;
-        let server = response
-            .headers()
-            .get(SERVER)
-            .map(|server| server.as_bytes().starts_with(b"SeaweedFS"));
-        if server == Some(true) {
-            self.by_folder.store(true, Ordering::Relaxed);
-        }
         let mut body: ListBody = xml::parse(&answer_text(response.into_body(), PAGE_BYTES_MAX).await?)?;
         if body.is_truncated && body.next_continuation_token.is_none() {
             return Err(Error::new(
@@ -151,10 +150,11 @@ fn is_after(entry: &Entry, options: &ListOptions) -> bool {
         .is_none_or(|after| entry.name() > after)
 }
 
-/// Objects and prefixes of one answer, sorted by name.
-fn entries_of(body: &ListBody) -> Result<Vec<Entry>> {
+/// Objects and prefixes of one answer, sorted by name. A server that takes keys for paths may find `a/b` under `a//`.
+fn entries_of(body: &ListBody, prefix: &str) -> Result<Vec<Entry>> {
     let mut entries: Vec<Entry> = body.objects()?.into_iter().map(Entry::Object).collect();
     entries.extend(body.prefixes()?.into_iter().map(Entry::Prefix));
+    entries.retain(|entry| entry.name().starts_with(prefix));
     entries.sort_by(|a, b| a.name().cmp(b.name()));
     Ok(entries)
 }
@@ -224,7 +224,7 @@ impl Levels for Folders<'_> {
         };
         let body = self.lister.request(self.client, &request).await?;
         Ok(Level {
-            entries: entries_of(&body)?,
+            entries: entries_of(&body, prefix)?,
             token: body.next_continuation_token,
         })
     }
