@@ -65,7 +65,9 @@ impl Folder {
         let names = folder.names()?;
         folder.remove_drafts(&names);
         folder.choose_journal(&names, known)?;
-        folder.write_store_id()?;
+        if known != Some(folder.store) {
+            folder.write_store_id();
+        }
         folder.check_segments(&names, capacity_units)?;
         folder.forget_old_set_aside()?;
         Ok(folder)
@@ -192,13 +194,16 @@ impl Folder {
         Ok(())
     }
 
-    fn write_store_id(&self) -> Result<()> {
+    /// Writes the name of the store into the lock file. The journal has it too, so a full disk is no reason to stop.
+    fn write_store_id(&self) {
         let text = format!("{LOCK_TEXT}{}\n", hex(&self.store));
-        let write = || {
-            self.lock.set_len(0)?;
-            self.lock.write_all_at(text.as_bytes(), 0)
-        };
-        write().map_err(|error| io_error("cannot write the lock file of the nvme tier", &self.dir, error))
+        let written = self
+            .lock
+            .write_all_at(text.as_bytes(), 0)
+            .and_then(|()| self.lock.set_len(text.len() as u64));
+        if let Err(error) = written {
+            warn!(dir = %self.dir.display(), %error, "cannot write the lock file of the nvme tier");
+        }
     }
 }
 

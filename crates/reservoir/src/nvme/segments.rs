@@ -1,6 +1,7 @@
 //! The segment files: made on the first write into them, opened with O_DIRECT where the file system allows.
 //!
-//! A file starts with one unit of header and grows as pages are written; it is never grown ahead of need. The
+//! A file starts with one unit of header and grows as pages are written; it is never grown ahead of need. Only so
+//! many files are open at a time, so a large tier does not run into the process's limit of descriptors. The
 //! calls here block and are made on I/O threads or while the store opens. All reads and writes go through
 //! [`RawIo`], where tests put short transfers and failing disks.
 
@@ -18,6 +19,9 @@ use rustix::fs::OFlags;
 use super::buffer::BufferPool;
 use super::record::{SEGMENT_MAGIC, StoreId, encode_header};
 use super::space::UNIT_BYTES;
+
+/// Open segment files, at most; a file in use stays open beyond that until its last transfer is done.
+const OPEN_FILES_MAX: usize = 256;
 
 /// One positioned transfer; may move fewer bytes than asked.
 pub(crate) trait RawIo: Send + Sync + fmt::Debug + 'static {
@@ -93,7 +97,34 @@ pub(crate) struct Segments {
     is_direct: bool,
     raw: Arc<dyn RawIo>,
     buffers: Arc<BufferPool>,
-    files: Mutex<BTreeMap<u64, Arc<File>>>,
+    files: Mutex<OpenFiles>,
+}
+
+/// Files by segment number, each with when it was last used.
+#[derive(Debug, Default)]
+struct OpenFiles {
+    files: BTreeMap<u64, (Arc<File>, u64)>,
+    uses: u64,
+}
+
+impl OpenFiles {
+    fn get(&mut self, number: u64) -> Option<Arc<File>> {
+        self.uses += 1;
+        let (file, used) = self.files.get_mut(&number)?;
+        *used = self.uses;
+        Some(Arc::clone(file))
+    }
+
+    fn insert(&mut self, number: u64, file: File) -> Arc<File> {
+        if self.files.len() >= OPEN_FILES_MAX
+            && let Some((&oldest, _)) = self.files.iter().min_by_key(|(_, (_, used))| *used)
+        {
+            self.files.remove(&oldest);
+        }
+        let file = Arc::new(file);
+        self.files.insert(number, (Arc::clone(&file), self.uses));
+        file
+    }
 }
 
 impl Segments {
@@ -106,7 +137,7 @@ impl Segments {
             is_direct,
             raw,
             buffers,
-            files: Mutex::new(BTreeMap::new()),
+            files: Mutex::default(),
         }
     }
 
@@ -123,12 +154,11 @@ impl Segments {
     /// The file of a segment that has pages.
     pub(crate) fn existing(&self, number: u64) -> io::Result<Arc<File>> {
         let mut files = self.files.lock();
-        if let Some(file) = files.get(&number) {
-            return Ok(Arc::clone(file));
+        if let Some(file) = files.get(number) {
+            return Ok(file);
         }
-        let file = Arc::new(self.options().open(segment_path(&self.dir, number))?);
-        files.insert(number, Arc::clone(&file));
-        Ok(file)
+        let file = self.options().open(segment_path(&self.dir, number))?;
+        Ok(files.insert(number, file))
     }
 
     /// The file of a segment, made with its header if it is not there.
@@ -142,8 +172,8 @@ impl Segments {
     /// Writes the header under a name of its own first, so that a file of this name always has a whole one.
     fn create(&self, number: u64) -> io::Result<Arc<File>> {
         let mut files = self.files.lock();
-        if let Some(file) = files.get(&number) {
-            return Ok(Arc::clone(file));
+        if let Some(file) = files.get(number) {
+            return Ok(file);
         }
         let path = segment_path(&self.dir, number);
         let draft = path.with_extension("tmp");
@@ -154,9 +184,7 @@ impl Segments {
         header.as_mut_slice()[..fields.len()].copy_from_slice(&fields);
         write_fully(&*self.raw, &file, header.as_ref(), 0)?;
         std::fs::rename(&draft, &path)?;
-        let file = Arc::new(file);
-        files.insert(number, Arc::clone(&file));
-        Ok(file)
+        Ok(files.insert(number, file))
     }
 
     fn options(&self) -> OpenOptions {
@@ -188,5 +216,36 @@ fn takes_direct_io(dir: &Path, buffers: &Arc<BufferPool>) -> bool {
     let answer = probe();
     // Nothing depends on it, and the next open clears it away.
     let _ = std::fs::remove_file(&path);
-    answer.is_ok()
+    match answer {
+        Ok(()) => true,
+        // A full disk says nothing about alignment.
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_segments_than_open_files_can_all_be_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let segments = Segments::new(dir.path(), [1; 16], Arc::new(OsIo), Arc::default());
+        let count = OPEN_FILES_MAX as u64 + 20;
+        for number in 0..count {
+            segments.for_write(number).unwrap();
+        }
+        assert_eq!(segments.files.lock().files.len(), OPEN_FILES_MAX);
+        for number in 0..count {
+            let expected = encode_header(SEGMENT_MAGIC, [1; 16], number);
+            let file = segments.existing(number).unwrap();
+            let mut unit = segments.buffers.take(UNIT_BYTES as usize);
+            read_fully(&OsIo, &file, unit.as_mut_slice(), 0).unwrap();
+            assert_eq!(unit.as_ref()[..expected.len()], expected);
+        }
+        assert!(segments.existing(count).is_err());
+    }
 }
