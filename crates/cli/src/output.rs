@@ -51,7 +51,7 @@ impl Output {
         }
         let text = table.to_string();
         for line in text.lines() {
-            print_line(line.trim_end());
+            print_line(line.strip_prefix(' ').unwrap_or(line).trim_end());
         }
     }
 

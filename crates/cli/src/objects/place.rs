@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::anyhow;
-use forebay_core::ObjectKey;
+use forebay_core::{Error, Kind, ObjectKey};
 use forebay_lake::{AddressStyle, Lake, ListOptions, OpenOptions};
 use forebay_node::config::reference;
 use forebay_node::keys::KeyFile;
@@ -145,11 +145,15 @@ impl Place {
         }
     }
 
-    fn not_there(&self, error: forebay_core::Error) -> Exit {
-        if error.kind() == forebay_core::Kind::NotFound {
-            return Exit::failure(anyhow!("{} is not there", self.shown()));
+    /// Says "not there" in the words of the one who asked.
+    pub(crate) fn not_there(&self, error: Error) -> Exit {
+        match error.kind() {
+            Kind::NotFound => Exit::failure(Error::new(
+                Kind::NotFound,
+                format!("{} is not there", self.shown()),
+            )),
+            _ => error.into(),
         }
-        error.into()
     }
 
     /// Everything below, page by page, in the order of the lake. A prefix without `/` at its end means the

@@ -4,10 +4,12 @@
 //! in place whole. The source's version is pinned, so that an object replaced in the middle is an error, never a
 //! mix.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use forebay_core::{Kind, Version};
+use forebay_core::{Error, Kind, ObjectKey, Version};
 use forebay_lake::{Attributes, GetOptions, Lake, PutOptions};
 use futures::TryStreamExt;
 use indicatif::ProgressBar;
@@ -91,13 +93,7 @@ impl Transfer {
         Ok(Done::Copied)
     }
 
-    async fn upload(
-        &self,
-        path: &std::path::Path,
-        entry: &Entry,
-        lake: &Arc<dyn Lake>,
-        key: &forebay_core::ObjectKey,
-    ) -> Outcome {
+    async fn upload(&self, path: &Path, entry: &Entry, lake: &Arc<dyn Lake>, key: &ObjectKey) -> Outcome {
         let _place = self.places.acquire().await.map_err(Exit::failure)?;
         let mut file = tokio::fs::File::open(path)
             .await
@@ -137,10 +133,10 @@ impl Transfer {
     async fn across(
         &self,
         lake: &Arc<dyn Lake>,
-        from: &forebay_core::ObjectKey,
+        from: &ObjectKey,
         entry: &Entry,
         to_lake: &Arc<dyn Lake>,
-        to: &forebay_core::ObjectKey,
+        to: &ObjectKey,
     ) -> Outcome {
         let _place = self.places.acquire().await.map_err(Exit::failure)?;
         let if_match = entry.etag.as_deref().map(Version::new);
@@ -183,11 +179,11 @@ async fn is_there(entry: &Entry, target: &Place) -> Outcome<bool> {
 fn is_missing(exit: &Exit) -> bool {
     let by_lake = exit
         .error
-        .downcast_ref::<forebay_core::Error>()
+        .downcast_ref::<Error>()
         .is_some_and(|error| error.kind() == Kind::NotFound);
     let by_system = exit
         .error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|why| why.kind() == std::io::ErrorKind::NotFound);
+        .downcast_ref::<io::Error>()
+        .is_some_and(|why| why.kind() == io::ErrorKind::NotFound);
     by_lake || by_system
 }

@@ -1,1 +1,222 @@
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use forebay_core::{Clock, SystemClock};
+use forebay_reservoir::{Reservoir, ReservoirOptions};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::*;
+use crate::config::Config;
+use crate::jobs::Jobs;
+use crate::machine::Machine;
+use crate::metrics::Metrics;
+use crate::options::NodeOptions;
+
+/// Parts of a node whose lake has not answered.
+async fn parts(dir: &Path) -> Shared {
+    let text = format!(
+        "data = '{}'\nram = '64MiB'\nnvme = 0\n[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'",
+        dir.display()
+    );
+    let machine = Machine {
+        memory_bytes: 1 << 30,
+        disk_bytes: 1 << 30,
+    };
+    let options = NodeOptions::resolve_on(Config::parse(&text).unwrap(), &machine).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let reservoir = Reservoir::open(ReservoirOptions {
+        ram_bytes: options.ram_bytes,
+        nvme_bytes: 0,
+        nvme_dir: options.nvme_dir(),
+        scrub_period: Duration::ZERO,
+        read_ahead_bytes_max: 0,
+        write_fill_bytes_max: 0,
+        clock: Arc::clone(&clock),
+    });
+    Arc::new(Parts {
+        reservoir: reservoir.await.unwrap(),
+        lakes: Vec::new(),
+        jobs: Jobs::new(1, Arc::clone(&clock)),
+        metrics: Arc::new(Metrics::new()),
+        started: clock.monotonic(),
+        clock,
+        s3_url: "http://127.0.0.1:1".into(),
+        serving: OnceLock::new(),
+        stop: CancellationToken::new(),
+        options,
+    })
+}
+
+async fn ask(protection: Protection, request: Request<Body>) -> (StatusCode, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let answer = router(parts(dir.path()).await, protection)
+        .oneshot(request)
+        .await
+        .unwrap();
+    let status = answer.status();
+    let body = to_bytes(answer.into_body(), 1 << 20).await.unwrap();
+    (
+        status,
+        serde_json::from_slice(&body).unwrap_or_else(|_| json!(String::from_utf8_lossy(&body))),
+    )
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path)
+        .header("host", "127.0.0.1:9001")
+        .body(Body::empty())
+        .unwrap()
+}
+
+fn post(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
+    let request = Request::post(path).header("host", "127.0.0.1:9001");
+    let request = headers
+        .iter()
+        .fold(request, |request, (name, value)| request.header(*name, *value));
+    request.body(Body::from("{\"bucket\":\"demo\"}")).unwrap()
+}
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+#[tokio::test]
+async fn a_node_whose_lake_is_silent_is_healthy_but_not_ready() {
+    assert_eq!(ask(Protection::Loopback, get("/healthz")).await.0, StatusCode::OK);
+    let (status, body) = ask(Protection::Loopback, get("/readyz")).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(body["ok"], false);
+    let (status, body) = ask(Protection::Loopback, post("/v1/cache/warm", &[JSON])).await;
+    assert_eq!(
+        (status, &body["kind"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("unavailable"))
+    );
+}
+
+#[tokio::test]
+async fn a_web_page_cannot_change_anything() {
+    let plain = [("content-type", "text/plain")];
+    assert_eq!(
+        ask(Protection::Loopback, post("/v1/cache/evict", &plain)).await.0,
+        StatusCode::BAD_REQUEST
+    );
+    assert_eq!(
+        ask(Protection::Loopback, post("/v1/jobs/x/stop", &[])).await.0,
+        StatusCode::BAD_REQUEST
+    );
+    let foreign = [JSON, ("origin", "https://evil.example")];
+    assert_eq!(
+        ask(Protection::Loopback, post("/v1/cache/evict", &foreign))
+            .await
+            .0,
+        StatusCode::FORBIDDEN
+    );
+    let opaque = [JSON, ("origin", "null")];
+    assert_eq!(
+        ask(Protection::Loopback, post("/v1/cache/evict", &opaque))
+            .await
+            .0,
+        StatusCode::FORBIDDEN
+    );
+    let rebound = Request::get("/v1/status")
+        .header("host", "evil.example:9001")
+        .body(Body::empty())
+        .unwrap();
+    assert_eq!(ask(Protection::Loopback, rebound).await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn away_from_loopback_only_the_token_opens() {
+    let token = || Protection::Token(Secret::new("let-me-in"));
+    let with = |value: &str| {
+        Request::get("/v1/status")
+            .header("authorization", value)
+            .body(Body::empty())
+            .unwrap()
+    };
+    assert_eq!(ask(token(), get("/v1/status")).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(ask(token(), get("/metrics")).await.0, StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        ask(token(), with("Bearer let-me-i")).await.0,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(
+        ask(token(), with("Basic let-me-in")).await.0,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(ask(token(), with("Bearer let-me-in")).await.0, StatusCode::OK);
+    assert_eq!(ask(token(), get("/healthz")).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn the_shown_configuration_holds_no_secret() {
+    let (status, body) = ask(Protection::Loopback, get("/v1/config")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body["key"][0]["id"], "reader");
+    assert!(!body.to_string().contains("hunter2"), "{body}");
+}
+
+#[tokio::test]
+async fn mistakes_are_answered_as_json_with_a_kind() {
+    for (request, status, kind) in [
+        (get("/v1/nothing"), StatusCode::NOT_FOUND, "not_found"),
+        (get("/v1/jobs/nope"), StatusCode::NOT_FOUND, "not_found"),
+        (
+            get("/v1/jobs/nope?wait=soon"),
+            StatusCode::BAD_REQUEST,
+            "invalid_input",
+        ),
+        (
+            get("/v1/jobs/nope?weit=1s"),
+            StatusCode::BAD_REQUEST,
+            "invalid_input",
+        ),
+        (
+            get("/v1/cache/warm"),
+            StatusCode::METHOD_NOT_ALLOWED,
+            "invalid_input",
+        ),
+        (
+            post("/v1/cache/boil", &[JSON]),
+            StatusCode::NOT_FOUND,
+            "not_found",
+        ),
+        (
+            post("/v1/buckets", &[JSON]),
+            StatusCode::BAD_REQUEST,
+            "invalid_input",
+        ),
+    ] {
+        let path = request.uri().to_string();
+        let (found, body) = ask(Protection::Loopback, request).await;
+        assert_eq!(
+            (found, body["kind"].as_str()),
+            (status, Some(kind)),
+            "{path}: {body}"
+        );
+    }
+}
+
+/// Every route of the router is described, and nothing else.
+#[tokio::test]
+async fn the_openapi_document_describes_the_routes() {
+    let (status, document) = ask(Protection::Loopback, get("/openapi.json")).await;
+    assert_eq!(status, StatusCode::OK);
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let request = Request::builder()
+                .method(method.to_uppercase().as_str())
+                .uri(path.replace("{verb}", "warm").replace("{id}", "x"))
+                .header("host", "localhost")
+                .header(JSON.0, JSON.1)
+                .body(Body::from("{}"))
+                .unwrap();
+            let (found, body) = ask(Protection::Loopback, request).await;
+            assert_ne!(found, StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
+            assert!(!body.to_string().contains("no such page"), "{method} {path}");
+        }
+    }
+}
