@@ -153,15 +153,9 @@ impl S3Lake {
     }
 
     async fn head_now(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        let response = self
-            .client()
-            .call(&Call::new(Method::HEAD, Some(key.as_str())))
-            .await?;
-        headers::object_meta(
-            key,
-            headers::content_length(response.headers())?,
-            response.headers(),
-        )
+        let response = self.client().call(&Call::new(Method::HEAD, Some(key.as_str()))).await?;
+        let meta = headers::object_meta(key, headers::content_length(response.headers())?, response.headers())?;
+        refuse_bare_folder(meta)
     }
 
     async fn get_now(&self, key: &ObjectKey, options: &GetOptions) -> Result<GetResult> {
@@ -183,7 +177,7 @@ impl S3Lake {
         let (head, body) = response.into_parts();
         let bytes = headers::content_length(&head.headers)?;
         let (start, object_bytes) = headers::content_range(&head.headers).unwrap_or((0, bytes));
-        let meta = headers::object_meta(key, object_bytes, &head.headers)?;
+        let meta = refuse_bare_folder(headers::object_meta(key, object_bytes, &head.headers)?)?;
         if options
             .if_match
             .as_ref()
@@ -320,6 +314,13 @@ impl S3Lake {
         };
         cleanups.spawn_on(abort, &runtime);
     }
+}
+
+fn refuse_bare_folder(meta: ObjectMeta) -> Result<ObjectMeta> {
+    if xml::is_bare_folder(meta.key.as_str(), meta.version.as_str()) {
+        return Err(Error::new(Kind::NotFound, "not in the lake"));
+    }
+    Ok(meta)
 }
 
 fn receipt(version: Version) -> Result<PutReceipt> {

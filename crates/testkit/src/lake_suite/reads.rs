@@ -39,9 +39,6 @@ pub(super) async fn head_and_get_agree(bench: Bench) {
 pub(super) async fn missing_object_is_not_found(bench: Bench) {
     bench.put("k/below", "x").await;
     for name in ["absent", "k", "k/", "k/below/deeper", "k/bel"] {
-        if name == "k/" && !bench.traits.plain_keys {
-            continue;
-        }
         let key = bench.key(name);
         assert_eq!(
             kind_of(bench.lake.head(&key).await),

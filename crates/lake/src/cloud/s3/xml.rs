@@ -67,7 +67,7 @@ impl ListBody {
                 modified: parse_time(&listed.last_modified)?,
             })
         };
-        self.contents.iter().map(object).collect()
+        self.contents.iter().filter(|listed| !is_bare_folder(&listed.key, &listed.etag)).map(object).collect()
     }
 
     /// The common prefixes of this page.
@@ -77,6 +77,12 @@ impl ListBody {
             .map(|prefix| self.decode(&prefix.prefix))
             .collect()
     }
+}
+
+/// Whether this is a folder that some server shows as an object though nobody wrote one (SeaweedFS).
+pub(crate) fn is_bare_folder(key: &str, etag: &str) -> bool {
+    let etag = etag.trim_matches('"');
+    (key.ends_with('/') || key.ends_with("%2F")) && (etag.is_empty() || etag.ends_with("-0"))
 }
 
 /// `<InitiateMultipartUploadResult>`.
