@@ -95,6 +95,9 @@ impl S3Edge {
             self.ask(request, &context).await
         };
 
+        if response.status().is_client_error() || response.status().is_server_error() {
+            finish_error(&mut response, &context);
+        }
         if let Some(headers) = cors_headers {
             response.headers_mut().extend(headers);
         }
@@ -109,7 +112,7 @@ impl S3Edge {
     async fn ask(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
         if let Err(refusal) = self.guard.check(&parts) {
-            return finish_error(refusal.into_response(), context);
+            return refusal.into_response();
         }
         let body = if body.is_end_stream() {
             Body::empty()
@@ -136,9 +139,6 @@ impl S3Edge {
         }
         if let Some(status) = notes.status {
             *response.status_mut() = status;
-        }
-        if response.status().is_client_error() || response.status().is_server_error() {
-            return finish_error(response, context);
         }
         response
     }
@@ -179,16 +179,16 @@ fn body_refusal(status: StatusCode, notes: &Notes) -> Option<Refusal> {
 }
 
 /// Adds what every error document must have. The documents are small and at hand.
-fn finish_error(mut response: Response<Body>, context: &RequestContext) -> Response<Body> {
+fn finish_error(response: &mut Response<Body>, context: &RequestContext) {
     let notes = context.notes();
     let Some(document) = response.body().bytes() else {
-        return response;
+        return;
     };
     let Some(head) = std::str::from_utf8(&document)
         .ok()
         .and_then(|text| text.strip_suffix("</Error>"))
     else {
-        return response;
+        return;
     };
     let mut xml = head.to_owned();
     if !xml.contains("<Message>") {
@@ -206,7 +206,6 @@ fn finish_error(mut response: Response<Body>, context: &RequestContext) -> Respo
     xml.push_str("</Error>");
     response.headers_mut().remove(CONTENT_LENGTH);
     *response.body_mut() = Body::from(Bytes::from(xml));
-    response
 }
 
 /// A sentence for the codes that `s3s` leaves without one.
@@ -272,7 +271,8 @@ mod tests {
             notes.key = Some("<k>".into());
         });
         let document = "<Error><Code>MalformedXML</Code></Error>";
-        let response = finish_error(Response::new(Body::from(document.to_owned())), &context);
+        let mut response = Response::new(Body::from(document.to_owned()));
+        finish_error(&mut response, &context);
         let text = String::from_utf8(response.body().bytes().unwrap().to_vec()).unwrap();
         assert!(
             text.contains("<Resource>/b/&lt;k&gt;</Resource><RequestId>ID</RequestId></Error>"),

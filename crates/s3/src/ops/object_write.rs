@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_core::{Error, Kind};
-use forebay_engine::{Finish, WriteRequest};
+use forebay_engine::{Finish, ObjectChecksum, ObjectWrite, WriteRequest};
 use futures::StreamExt;
 use http::Extensions;
 use s3s::dto::*;
@@ -30,51 +30,20 @@ pub(crate) async fn put(api: &Api, mut request: Ask<PutObjectInput>) -> Answer<P
         sha1: request.input.checksum_sha1.take(),
         sha256: request.input.checksum_sha256.take(),
     };
-    let mut verifier = Verifier::new(&request, &given)?;
-    let input = request.input;
-    let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
-    let bytes = body_bytes(input.content_length, OBJECT_BYTES_MAX)?;
-    let write_request = WriteRequest {
-        tags: attributes::parse_tagging_header(input.tagging.as_deref())?,
-        condition: map::write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
-        bytes: Some(bytes),
-        md5: parse_md5(input.content_md5.as_deref())?,
-        checksums: verifier.announced(),
-        late_checksums: verifier.has_trailer(),
-        attributes: GivenHeaders {
-            content_type: input.content_type,
-            content_encoding: input.content_encoding,
-            content_language: input.content_language,
-            content_disposition: input.content_disposition,
-            cache_control: input.cache_control,
-            expires: input.expires,
-            metadata: input.metadata,
-        }
-        .into_attributes()?,
-    };
+    let verifier = Verifier::new(&request, &given)?;
+    let (bucket, key) = (
+        map::bucket(&request.input.bucket)?,
+        map::writable_key(&request.input.key)?,
+    );
+    let write_request = write_request(request.input, &verifier)?;
 
-    let extensions = &request.extensions;
-    let fail = |error: Error| map::failure(&error, extensions);
+    let fail = |error: Error| map::failure(&error, &request.extensions);
     let mut write = api
         .engine
         .write(&bucket, &key, write_request)
         .await
         .map_err(fail)?;
-    let mut body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
-    while let Some(chunk) = body.next().await {
-        let pushed = match chunk {
-            Ok(chunk) => {
-                verifier.update(&chunk);
-                write.push(chunk).await
-            }
-            Err(error) => Err(body_error(&error, extensions)),
-        };
-        if let Err(error) = pushed {
-            write.abort().await;
-            return Err(fail(error));
-        }
-    }
-    let checksums = match verifier.finish() {
+    let checksums = match stream_body(body, verifier, &mut write, &request.extensions).await {
         Ok(checksums) => checksums,
         Err(error) => {
             write.abort().await;
@@ -100,6 +69,44 @@ pub(crate) async fn put(api: &Api, mut request: Ask<PutObjectInput>) -> Answer<P
         e_tag: Some(map::etag(receipt.version.as_str())),
         ..Default::default()
     }))
+}
+
+fn write_request(input: PutObjectInput, verifier: &Verifier) -> S3Result<WriteRequest> {
+    let headers = GivenHeaders {
+        content_type: input.content_type,
+        content_encoding: input.content_encoding,
+        content_language: input.content_language,
+        content_disposition: input.content_disposition,
+        cache_control: input.cache_control,
+        expires: input.expires,
+        metadata: input.metadata,
+    };
+    Ok(WriteRequest {
+        attributes: headers.into_attributes()?,
+        tags: attributes::parse_tagging_header(input.tagging.as_deref())?,
+        condition: map::write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        bytes: Some(body_bytes(input.content_length, OBJECT_BYTES_MAX)?),
+        md5: parse_md5(input.content_md5.as_deref())?,
+        checksums: verifier.announced(),
+        late_checksums: verifier.has_trailer(),
+    })
+}
+
+/// Pushes the body; returns its checksums, compared with what was announced.
+async fn stream_body(
+    body: Option<StreamingBlob>,
+    mut verifier: Verifier,
+    write: &mut ObjectWrite,
+    extensions: &Extensions,
+) -> Result<Vec<ObjectChecksum>, Error> {
+    if let Some(mut body) = body {
+        while let Some(chunk) = body.next().await {
+            let chunk = chunk.map_err(|error| body_error(&error, extensions))?;
+            verifier.update(&chunk);
+            write.push(chunk).await?;
+        }
+    }
+    verifier.finish()
 }
 
 /// The announced size of a body; S3 wants to know it.
