@@ -104,6 +104,22 @@ impl Arena {
         (state.held_bytes, state.used_bytes)
     }
 
+    /// Bytes that are free or can still be added.
+    pub(crate) fn available_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let next_bytes = if let Next::Ready(segment) = &state.next {
+            segment.bytes() as u64
+        } else {
+            0
+        };
+        state.free.units() * UNIT_BYTES + next_bytes + state.budget_bytes.saturating_sub(state.held_bytes)
+    }
+
+    /// Whether another segment is about to be there.
+    pub(crate) fn is_preparing(&self) -> bool {
+        matches!(self.state.lock().next, Next::Wanted | Next::Preparing)
+    }
+
     /// Memory for `bytes`: one extent, or, when no hole is large enough and no segment can be added, several that
     /// each hold whole blocks. `None` when there is not that much.
     pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Option<Vec<Extent>> {
@@ -111,9 +127,7 @@ impl Arena {
         if let Some(extent) = self.take_or_grow(&mut state, bytes) {
             return Some(vec![extent]);
         }
-        let extents = self.take_scattered(&mut state, bytes);
-        drop(state); // Extents of a failed try take the lock when they are dropped.
-        extents.ok()
+        self.take_scattered(&mut state, bytes)
     }
 
     /// Memory for parts that lie together, one extent each; every part but the last is a multiple of a unit.
@@ -145,23 +159,26 @@ impl Arena {
     }
 
     fn take(self: &Arc<Self>, state: &mut State, bytes: u64) -> Option<Extent> {
-        let units = units_of(bytes);
-        let place = state.free.take(units)?;
+        let place = state.free.take(units_of(bytes))?;
+        Some(self.extent(state, place, bytes))
+    }
+
+    /// Hands out units that were taken from the free ones.
+    fn extent(self: &Arc<Self>, state: &mut State, place: Place, bytes: u64) -> Extent {
         state.used_bytes += bytes;
         let segment = Arc::clone(&state.segments[place.segment as usize]);
-        Some(Extent {
+        Extent {
             arena: Arc::clone(self),
             segment,
             place,
-            units,
+            units: units_of(bytes),
             bytes,
-        })
+        }
     }
 
-    /// Takes whole blocks from the largest holes. What was taken before it failed comes back as the error, to be
-    /// dropped without the lock.
-    fn take_scattered(self: &Arc<Self>, state: &mut State, bytes: u64) -> Result<Vec<Extent>, Vec<Extent>> {
-        let mut extents = Vec::new();
+    /// Takes whole blocks from the largest holes; all that is needed, or nothing.
+    fn take_scattered(self: &Arc<Self>, state: &mut State, bytes: u64) -> Option<Vec<Extent>> {
+        let mut parts = Vec::new();
         let mut missing = bytes;
         while missing > 0 {
             let hole_bytes = u64::from(state.free.largest()) * UNIT_BYTES;
@@ -170,12 +187,26 @@ impl Arena {
             } else {
                 hole_bytes - hole_bytes % BLOCK_BYTES
             };
-            let extent = if part > 0 { self.take(state, part) } else { None };
-            let Some(extent) = extent else { return Err(extents) };
-            extents.push(extent);
+            let place = if part > 0 {
+                state.free.take(units_of(part))
+            } else {
+                None
+            };
+            let Some(place) = place else {
+                for (place, part) in parts {
+                    state.free.add(place, units_of(part)); // Nothing became free, so nobody is woken.
+                }
+                return None;
+            };
+            parts.push((place, part));
             missing -= part;
         }
-        Ok(extents)
+        Some(
+            parts
+                .into_iter()
+                .map(|(place, part)| self.extent(state, place, part))
+                .collect(),
+        )
     }
 
     /// Adds a segment if the budget allows: the one that is ready, or a fresh one.

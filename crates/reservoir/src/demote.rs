@@ -1,13 +1,14 @@
 //! Demotion: pages that leave RAM go to NVMe.
 //!
-//! One task takes evicted pages from a bounded queue and writes them. The queue holds the pages, so their memory is
-//! reused only after they are written; when it is full, eviction drops the page instead. At shutdown what
-//! is still in RAM is written too, as far as the deadline allows, so that a restart begins warm.
+//! One task keeps a little memory free (see `ram/evict.rs`): it takes victims, writes a few of them at a time and evicts each once
+//! it is written. At shutdown what is still in RAM is written too, as far as the deadline allows, so that a restart begins
+//! warm.
 
 use std::sync::Arc;
 
 use forebay_core::{BLOCKS_PER_PAGE, Kind};
-use tokio::sync::mpsc;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -16,39 +17,54 @@ use crate::nvme_names::NamedNvme;
 use crate::page::Page;
 use crate::ram::RamTier;
 
-/// The queue holds at most this many pages, and at most one part in `QUEUE_SHARE` of the RAM budget.
-const QUEUE_PAGES_MAX: u64 = 64;
-const QUEUE_SHARE: u64 = 16;
+/// Pages that are written at once.
+const WRITES_MAX: usize = 4;
 
-/// How many pages may wait for the disk.
-pub(crate) fn queue_pages(ram_bytes: u64) -> usize {
-    (ram_bytes / forebay_core::PAGE_BYTES / QUEUE_SHARE).clamp(1, QUEUE_PAGES_MAX) as usize
-}
-
-/// Writes evicted pages until it is told to stop.
-pub(crate) async fn demote(
-    nvme: Arc<NamedNvme>,
-    mut queue: mpsc::Receiver<Arc<Page>>,
-    stop: CancellationToken,
-) {
+/// Keeps the reserve of free memory up until it is told to stop.
+pub(crate) async fn demote(nvme: Arc<NamedNvme>, ram: Arc<RamTier>, stop: CancellationToken) {
     loop {
-        let page = tokio::select! {
+        tokio::select! {
             biased;
             () = stop.cancelled() => return,
-            page = queue.recv() => page,
-        };
-        let Some(page) = page else { return };
-        write(&nvme, &page).await;
+            () = ram.reserve_is_low() => {}
+        }
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            () = fill_reserve(&nvme, &ram) => {}
+        }
+    }
+}
+
+/// Writes and evicts victims until enough memory is free.
+async fn fill_reserve(nvme: &NamedNvme, ram: &RamTier) {
+    let mut writes = FuturesUnordered::new();
+    let mut pending_bytes = 0;
+    loop {
+        while writes.len() < WRITES_MAX
+            && let Some(page) = ram.demotion_victim(pending_bytes)
+        {
+            let bytes = page.frame.backed_bytes();
+            pending_bytes += bytes;
+            writes.push(async move {
+                write(nvme, ram, &page).await;
+                ram.finish_eviction(page);
+                bytes
+            });
+        }
+        let Some(bytes) = writes.next().await else { return };
+        pending_bytes -= bytes;
     }
 }
 
 /// Writes a page unless it is there already; says whether the disk asked for patience.
-async fn write(nvme: &NamedNvme, page: &Arc<Page>) -> bool {
+async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) -> bool {
     let present = page.frame.present();
-    if nvme
-        .store
-        .lookup(&page.key)
-        .is_some_and(|there| there.contains(present))
+    if present.is_empty()
+        || nvme
+            .store
+            .lookup(&page.key)
+            .is_some_and(|there| there.contains(present))
     {
         return false;
     }
@@ -62,13 +78,12 @@ async fn write(nvme: &NamedNvme, page: &Arc<Page>) -> bool {
         .write(&page.object, page.key.page, present, page.flat(), checksums)
         .await
     {
-        Ok(()) => false,
-        Err(error) if error.kind() == Kind::Busy => true,
-        Err(error) => {
-            tracing::debug!(%error, "page was not written to nvme");
-            false
-        }
+        Ok(()) => return false,
+        Err(error) if error.kind() == Kind::Busy => return true,
+        Err(error) if error.kind() == Kind::Checksum => ram.quarantine(page, page.frame.corrupt(present)),
+        Err(error) => tracing::debug!(%error, "page was not written to nvme"),
     }
+    false
 }
 
 /// Writes every page in RAM that is not on NVMe yet, until the deadline.
@@ -76,7 +91,7 @@ pub(crate) async fn write_all(nvme: &NamedNvme, ram: &RamTier, deadline: Instant
     for shard in 0..SHARDS {
         for page in ram.index.entries(shard).iter().flat_map(|entry| entry.pages()) {
             while !page.frame.present().is_empty() {
-                let Ok(is_busy) = tokio::time::timeout_at(deadline, write(nvme, &page)).await else {
+                let Ok(is_busy) = tokio::time::timeout_at(deadline, write(nvme, ram, &page)).await else {
                     return;
                 };
                 if !is_busy {

@@ -21,10 +21,12 @@ use crate::{ObjectId, ObjectVersion, PageKey};
 
 pub(crate) const SHARDS: usize = 64;
 
+type Shard = HashMap<ObjectId, Arc<Entry>>;
+
 /// All objects with pages in RAM.
 #[derive(Debug)]
 pub(crate) struct Index {
-    shards: Box<[Mutex<HashMap<ObjectId, Arc<Entry>>>]>,
+    shards: Box<[Mutex<Shard>]>,
     names: Mutex<BTreeMap<(BucketName, ObjectKey), Vec<ObjectId>>>,
     counters: Arc<Counters>,
 }
@@ -74,7 +76,7 @@ impl Drop for EntryHandle {
 impl Index {
     /// An empty index.
     pub(crate) fn new(counters: Arc<Counters>) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect();
+        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new())).collect();
         Self {
             shards,
             names: Mutex::default(),
@@ -82,7 +84,7 @@ impl Index {
         }
     }
 
-    fn shard(&self, id: &ObjectId) -> &Mutex<HashMap<ObjectId, Arc<Entry>>> {
+    fn shard(&self, id: &ObjectId) -> &Mutex<Shard> {
         &self.shards[usize::from(id.0[0]) % SHARDS]
     }
 
@@ -240,6 +242,11 @@ impl Entry {
             .by_index
             .get(&page)
             .is_none_or(|page| Arc::strong_count(page) == 1)
+    }
+
+    /// A page, if it is there.
+    pub(crate) fn page(&self, page: PageIndex) -> Option<Arc<Page>> {
+        self.pages.lock().by_index.get(&page).cloned()
     }
 
     /// All pages.

@@ -41,3 +41,6 @@ pub use reservoir::{CacheChange, Reservoir, Residency};
 pub use source::{Priority, Source};
 pub use stats::ReservoirStats;
 pub use write_fill::Fill;
+
+#[cfg(test)]
+mod tests;

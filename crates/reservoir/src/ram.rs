@@ -1,27 +1,29 @@
 //! The RAM tier: pages under a byte budget.
 //!
-//! Readers ask for a page, claim the blocks that are missing and have them given memory here ([`RamTier::back`]). When there is
-//! none, the eviction policy names victims among the pages that nobody holds; a victim leaves the index and, if there is an
-//! NVMe tier, goes to the queue of the demoter, which holds it until it is written. Pinned pages are kept out of the policy.
+//! Readers ask for a page, claim the blocks that are missing and have them given memory here ([`RamTier::back`]). When
+//! there is none, pages that nobody holds are evicted (`ram/evict.rs`). Pinned pages are kept out of the eviction policy.
 //!
-//! Limits: memory by the arena's budget; pinned bytes by a share of it; reserved runs by a share of it. A full queue of
-//! the demoter means the page is dropped.
+//! Limits: memory by the arena's budget; pinned bytes and reserved runs by a share of it each.
+
+mod evict;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use forebay_core::{BlockMask, PAGE_BYTES, PageIndex, page_bytes, page_count};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use crate::arena::{Arena, Extent};
 use crate::eviction::{Eviction, S3Fifo};
 use crate::index::{Entry, EntryHandle, Index};
+use crate::nvme::NvmeStore;
 use crate::page::{Page, PageClaim};
 use crate::pin::Pins;
 use crate::run::Run;
 use crate::stats::Counters;
 use crate::{ObjectId, ObjectVersion, PageKey};
+
+use evict::Demotion;
 
 /// Reserved runs may take one part in this many of the budget.
 const RESERVED_SHARE: u64 = 4;
@@ -34,24 +36,20 @@ pub(crate) struct RamTier {
     pub(crate) pins: Pins,
     policy: Mutex<Box<dyn Eviction>>,
     budget_bytes: u64,
-    demoter: Option<mpsc::Sender<Arc<Page>>>,
+    demotion: Option<Demotion>,
     pub(crate) counters: Arc<Counters>,
 }
 
 impl RamTier {
-    /// An empty tier; evicted pages go to `demoter`.
-    pub(crate) fn new(
-        budget_bytes: u64,
-        demoter: Option<mpsc::Sender<Arc<Page>>>,
-        counters: Arc<Counters>,
-    ) -> Self {
+    /// An empty tier; evicted pages go to `nvme` if it is there.
+    pub(crate) fn new(budget_bytes: u64, nvme: Option<Arc<NvmeStore>>, counters: Arc<Counters>) -> Self {
         Self {
             arena: Arc::new(Arena::new(budget_bytes)),
             index: Arc::new(Index::new(Arc::clone(&counters))),
             pins: Pins::default(),
             policy: Mutex::new(Box::new(S3Fifo::new())),
             budget_bytes,
-            demoter,
+            demotion: nvme.map(|nvme| Demotion::new(nvme, budget_bytes)),
             counters,
         }
     }
@@ -75,17 +73,21 @@ impl RamTier {
         {
             claim.attach(0, extent);
         }
+        let mut is_backed = true;
         while let Some((first, bytes)) = first_unbacked(&page, claim.unbacked()) {
             let Some(extents) = self.allocate(bytes) else {
-                return false;
+                is_backed = false;
+                break;
             };
             let mut block = first;
             for extent in extents {
                 block = claim.attach(block, extent);
             }
         }
-        self.admit(&page);
-        true
+        if !page.frame.backed().is_empty() {
+            self.admit(&page); // Also when it got only part of its memory: the policy must know what is held.
+        }
+        is_backed
     }
 
     /// Tells the policy about a page that has memory, or counts it as pinned.
@@ -108,6 +110,7 @@ impl RamTier {
         }
         loop {
             if let Some(extents) = self.arena.allocate(bytes) {
+                self.wake_demoter();
                 return Some(extents);
             }
             self.evict_one()?;
@@ -157,41 +160,6 @@ impl RamTier {
         Some(run)
     }
 
-    /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
-    fn evict_one(&self) -> Option<u64> {
-        loop {
-            let mut may_go = |key: &PageKey| {
-                self.index
-                    .get(&key.object)
-                    .is_none_or(|entry| entry.is_idle(key.page))
-            };
-            let key = self.policy.lock().victim(&mut may_go)?;
-            let mut still_there = None;
-            let taken = self.index.take(&key, |page| {
-                still_there = Some(page.frame.backed_bytes());
-                Arc::strong_count(page) == 1
-            });
-            let Some(page) = taken else {
-                if let Some(bytes) = still_there {
-                    self.policy.lock().insert(key, bytes); // Somebody took it in between.
-                }
-                continue;
-            };
-            self.index.sweep(&key.object);
-            self.counters.evicted_ram_pages.add(1);
-            let bytes = page.frame.backed_bytes();
-            self.demote(page);
-            return Some(bytes);
-        }
-    }
-
-    fn demote(&self, page: Arc<Page>) {
-        let Some(demoter) = &self.demoter else { return };
-        if !page.frame.present().is_empty() && demoter.try_send(page).is_err() {
-            self.counters.demotions_dropped.add(1);
-        }
-    }
-
     /// A page was read again: it should stay longer.
     pub(crate) fn touch(&self, key: &PageKey) {
         self.policy.lock().touch(key);
@@ -230,9 +198,9 @@ impl RamTier {
     }
 
     /// Puts a page that a write filled into the index.
-    pub(crate) fn insert(&self, entry: &Entry, page: Arc<Page>) {
-        self.index.put(entry, Arc::clone(&page));
-        self.admit(&page);
+    pub(crate) fn insert(&self, entry: &Entry, page: &Arc<Page>) {
+        self.index.put(entry, Arc::clone(page));
+        self.admit(page);
     }
 
     /// Takes a page that is now pinned out of the policy.

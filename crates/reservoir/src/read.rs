@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result};
 use futures::StreamExt;
+use tokio::time::Instant;
 
 use crate::fill::Want;
 use crate::index::EntryHandle;
@@ -33,6 +34,8 @@ const WINDOW_BYTES_MAX: u64 = 16 << 20;
 const WINDOW_SHARE: u64 = 8;
 /// How long a read waits for memory before it goes past the cache.
 const SPACE_WAIT_MAX: Duration = Duration::from_millis(100);
+/// Bytes that go past the cache before it is tried again.
+const BYPASS_BYTES_MAX: u64 = 16 << 20;
 /// How often a read sees fills fail, or pages turn out corrupt, before it gives up.
 const FAILURES_MAX: u32 = 2;
 const CORRUPT_MAX: u32 = 3;
@@ -53,6 +56,8 @@ struct Reading {
     run: Option<Arc<Run>>,
     bypass: Option<Bypass>,
     started: bool,
+    /// Whether it has waited for memory in vain: the next time it goes past the cache without delay.
+    waited: bool,
     failures: u32,
     corrupt: u32,
     abandoned: u32,
@@ -103,6 +108,7 @@ impl Reservoir {
             run: None,
             bypass: None,
             started: false,
+            waited: false,
             failures: 0,
             corrupt: 0,
             abandoned: 0,
@@ -306,19 +312,32 @@ impl Reading {
     /// Waits a moment for memory, then opens a way past the cache.
     async fn wait_for_memory(&mut self) -> Result<()> {
         let reservoir = Arc::clone(&self.reservoir);
-        let deadline = tokio::time::Instant::now() + SPACE_WAIT_MAX;
-        while reservoir.ram.budget_bytes() >= PAGE_BYTES {
+        let wait = if self.waited {
+            Duration::ZERO
+        } else {
+            SPACE_WAIT_MAX
+        };
+        let deadline = Instant::now() + wait;
+        while reservoir.ram.budget_bytes() > 0 {
             let mut freed = std::pin::pin!(reservoir.ram.arena.space_freed.notified());
             freed.as_mut().enable();
             self.plan();
             if !self.ahead.is_empty() {
                 return Ok(());
             }
-            if tokio::time::timeout_at(deadline, freed).await.is_err() {
+            // A segment that is being faulted in is memory that will come.
+            let is_coming = reservoir.ram.arena.is_preparing();
+            let until = if is_coming {
+                Instant::now() + SPACE_WAIT_MAX
+            } else {
+                deadline
+            };
+            if tokio::time::timeout_at(until, freed).await.is_err() && !is_coming {
                 break;
             }
         }
-        let end = self.range.end().min(self.position + self.window_bytes);
+        self.waited = true;
+        let end = self.range.end().min(self.position + BYPASS_BYTES_MAX);
         let range = ByteRange::new(self.position, end)?;
         self.bypass = Some(Bypass::open(&self.reservoir, &self.want, range).await?);
         Ok(())

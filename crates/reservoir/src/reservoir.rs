@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use forebay_core::Result;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -63,12 +63,15 @@ impl Reservoir {
             }
         };
         let counters = Arc::new(Counters::default());
-        let (demoter, queue) = mpsc::channel(demote::queue_pages(options.ram_bytes));
-        let demoter = nvme.is_some().then_some(demoter);
-        let ram = Arc::new(RamTier::new(options.ram_bytes, demoter, Arc::clone(&counters)));
+        let store = nvme.as_ref().map(|nvme| Arc::clone(&nvme.store));
+        let ram = Arc::new(RamTier::new(
+            options.ram_bytes,
+            store.clone(),
+            Arc::clone(&counters),
+        ));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
         if let Some(nvme) = &nvme {
-            tasks.spawn(demote::demote(Arc::clone(nvme), queue, stop.clone()));
+            tasks.spawn(demote::demote(Arc::clone(nvme), Arc::clone(&ram), stop.clone()));
         }
         if options.scrub_period > Duration::ZERO {
             tasks.spawn(scrub(Arc::clone(&ram), options.scrub_period, stop.clone()));

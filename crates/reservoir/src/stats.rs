@@ -37,7 +37,7 @@ pub struct ReservoirStats {
     pub evicted_ram_pages: u64,
     /// See above.
     pub evicted_nvme_pages: u64,
-    /// Pages evicted from RAM that did not go to NVMe because its queue was full.
+    /// Pages evicted from RAM that did not go to NVMe because readers were faster than the disk.
     pub demotions_dropped: u64,
     /// Blocks whose checksum did not match, by tier; each was refetched and its page quarantined.
     pub corrupt_ram_blocks: u64,

@@ -97,7 +97,7 @@ impl Fill {
             };
             let counters = Arc::clone(&self.reservoir.counters);
             let page = Page::with_frame(key, Arc::clone(&entry.object), draft.into_frame(), counters);
-            ram.insert(&entry, Arc::new(page));
+            ram.insert(&entry, &Arc::new(page));
         }
     }
 

@@ -63,6 +63,8 @@ impl Arena {
                     Next::None
                 }
             };
+            drop(state);
+            self.space_freed.notify_waiters();
         }
     }
 

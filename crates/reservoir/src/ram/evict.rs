@@ -1,0 +1,118 @@
+//! Eviction from RAM, with and without a tier below.
+//!
+//! Without NVMe a victim is dropped when somebody needs its memory. With NVMe a small reserve of memory is kept free: when it
+//! shrinks, the demoter takes victims, writes them, and only then takes them out of the index, so that a page is always
+//! found in one tier or the other. Readers who are faster than the disk use the reserve up and then evict for themselves;
+//! what they evict and is not on NVMe is lost to it, which is counted.
+
+use std::sync::Arc;
+
+use forebay_core::PAGE_BYTES;
+use tokio::sync::Notify;
+
+use super::RamTier;
+use crate::PageKey;
+use crate::nvme::NvmeStore;
+use crate::page::Page;
+
+/// The reserve is one part in this many of the budget, within limits.
+const RESERVE_SHARE: u64 = 32;
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+
+/// The way down to NVMe.
+#[derive(Debug)]
+pub(super) struct Demotion {
+    nvme: Arc<NvmeStore>,
+    reserve_bytes: u64,
+    low: Notify,
+}
+
+impl Demotion {
+    pub(super) fn new(nvme: Arc<NvmeStore>, budget_bytes: u64) -> Self {
+        let reserve_bytes = (budget_bytes / RESERVE_SHARE).clamp(2 * PAGE_BYTES, RESERVE_BYTES_MAX);
+        Self {
+            nvme,
+            reserve_bytes: reserve_bytes.min(budget_bytes / 2),
+            low: Notify::new(),
+        }
+    }
+}
+
+impl RamTier {
+    /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
+    pub(super) fn evict_one(&self) -> Option<u64> {
+        loop {
+            let page = self.next_victim()?;
+            let bytes = page.frame.backed_bytes();
+            let is_lost = self.demotion.as_ref().is_some_and(|demotion| {
+                let there = demotion.nvme.lookup(&page.key).unwrap_or_default();
+                !there.contains(page.frame.present())
+            });
+            if self.finish_eviction(page) {
+                self.counters.demotions_dropped.add(u64::from(is_lost));
+                return Some(bytes);
+            }
+        }
+    }
+
+    /// The page that should go next. It is still in the index, but the policy does not know it any more.
+    pub(super) fn next_victim(&self) -> Option<Arc<Page>> {
+        loop {
+            let mut may_go = |key: &PageKey| {
+                self.index
+                    .get(&key.object)
+                    .is_none_or(|entry| entry.is_idle(key.page))
+            };
+            let key = self.policy.lock().victim(&mut may_go)?;
+            if let Some(page) = self.index.get(&key.object).and_then(|entry| entry.page(key.page)) {
+                return Some(page);
+            }
+        }
+    }
+
+    /// Takes a victim out of the index unless somebody holds it by now; says whether it went.
+    pub(crate) fn finish_eviction(&self, page: Arc<Page>) -> bool {
+        let key = page.key;
+        let is_unheld = |found: &Arc<Page>| Arc::ptr_eq(found, &page) && Arc::strong_count(found) == 2;
+        let taken = self.index.take(&key, is_unheld);
+        let went = taken.is_some();
+        if went {
+            self.counters.evicted_ram_pages.add(1);
+        } else if self
+            .index
+            .get(&key.object)
+            .is_some_and(|entry| entry.page(key.page).is_some())
+        {
+            self.admit(&page);
+        }
+        drop((taken, page)); // Its memory is free before anyone is told so.
+        self.index.sweep(&key.object);
+        went
+    }
+
+    /// Tells the demoter when the reserve shrinks.
+    pub(super) fn wake_demoter(&self) {
+        if let Some(demotion) = &self.demotion
+            && self.arena.available_bytes() < demotion.reserve_bytes
+        {
+            demotion.low.notify_one();
+        }
+    }
+
+    /// Waits until the reserve shrinks.
+    pub(crate) async fn reserve_is_low(&self) {
+        match &self.demotion {
+            Some(demotion) => demotion.low.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// A page to be written to NVMe, then evicted, unless `pending_bytes` that are on their way fill the reserve.
+    pub(crate) fn demotion_victim(&self, pending_bytes: u64) -> Option<Arc<Page>> {
+        let demotion = self.demotion.as_ref()?;
+        if self.arena.available_bytes() + pending_bytes >= demotion.reserve_bytes {
+            return None;
+        }
+        self.next_victim()
+    }
+}
