@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_lake::{Attributes, FolderLake, GetOptions, Lake, PutOptions};
@@ -14,12 +15,17 @@ use super::{fresh, key, md5_hex, names};
 /// The keys that the writer writes again and again.
 const KEYS: u64 = 5;
 
-/// How many writes the killed process acknowledges before it is killed, in each round.
-const ACKNOWLEDGED: [usize; 8] = [1, 2, 3, 5, 8, 13, 21, 34];
+/// How often a writer is started and killed.
+const ROUNDS: usize = 36;
+
+/// How much later than in the round before the writer is killed, so that the kills spread over all steps of a
+/// write (a small one takes about a millisecond).
+const KILL_STEP: Duration = Duration::from_micros(120);
 
 /// What the writer writes to a key in a generation; the generation is also in the attributes.
 fn body_of(generation: u64) -> Bytes {
-    patterned((generation as usize * 104_729) % (3 << 20), generation)
+    let bytes_max = if generation % 4 == 1 { 3 << 20 } else { 4096 };
+    patterned((generation as usize * 104_729) % bytes_max, generation)
 }
 
 fn attributes_of(generation: u64) -> Attributes {
@@ -90,10 +96,10 @@ async fn process_that_writes_until_killed() {
 async fn a_killed_writer_leaves_whole_objects() {
     let (root, lake) = fresh();
     let mut acknowledged: HashMap<String, u64> = HashMap::new();
-    for count in ACKNOWLEDGED {
+    for round in 0..ROUNDS {
         let mut child = start("crash::process_that_writes_until_killed", root.path());
         let output = BufReader::new(child.stdout.take().unwrap());
-        let mut left = count;
+        let mut left = 1 + round % 5;
         for line in output.lines() {
             let line = line.unwrap();
             if let Some((name, generation)) =
@@ -102,7 +108,8 @@ async fn a_killed_writer_leaves_whole_objects() {
                 acknowledged.insert(name.to_owned(), generation.parse().unwrap());
                 left = left.saturating_sub(1);
                 if left == 0 {
-                    // It goes on writing; the kill comes at whatever moment it is in. Lines it still prints count.
+                    // It goes on writing meanwhile; lines that it still prints count.
+                    std::thread::sleep(KILL_STEP * (round % 12) as u32);
                     child.kill().unwrap();
                 }
             }

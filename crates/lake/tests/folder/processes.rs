@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 
 use bytes::Bytes;
 use forebay_core::Kind;
-use forebay_lake::{FolderLake, Lake, PutMode, PutOptions};
+use forebay_lake::{FolderLake, Lake, PutMode, PutOptions, UpdateToken};
+use futures::future::join_all;
 
 use super::{fresh, key, read};
 
@@ -18,6 +19,8 @@ pub(super) const FOLDER_VARIABLE: &str = "FOREBAY_TEST_FOLDER";
 
 const PROCESSES: usize = 4;
 const ROUNDS: usize = 40;
+const COUNTERS: usize = 4;
+const COUNTS: usize = 10;
 
 /// Starts this program again to run one ignored test on `folder`; what it prints can be read from the pipe.
 pub(super) fn start(test: &str, folder: &Path) -> Child {
@@ -94,14 +97,19 @@ async fn racing_processes_create_each_key_once() {
 #[ignore = "started by racing_processes_lose_no_update"]
 async fn process_that_counts() {
     let Some(lake) = lake_of_process() else { return };
+    join_all((0..COUNTERS).map(|_| count(&lake))).await;
+}
+
+/// Adds one to the counter, [`COUNTS`] times.
+async fn count(lake: &FolderLake) {
     let mut done = 0;
-    while done < ROUNDS {
-        let token = lake.head(&key("counter")).await.unwrap().token;
-        let (version, body) = read(&lake, "counter").await.unwrap();
-        if token.etag.as_deref() != Some(&version) {
-            continue;
-        }
+    while done < COUNTS {
+        let (version, body) = read(lake, "counter").await.unwrap();
         let next = str::from_utf8(&body).unwrap().parse::<u64>().unwrap() + 1;
+        let token = UpdateToken {
+            etag: Some(version),
+            version: None,
+        };
         let options = PutOptions {
             mode: PutMode::Update(token),
             ..PutOptions::default()
@@ -125,6 +133,6 @@ async fn racing_processes_lose_no_update() {
     run_all("processes::process_that_counts", root.path(), "");
     assert_eq!(
         read(&lake, "counter").await.unwrap().1,
-        (PROCESSES * ROUNDS).to_string()
+        (PROCESSES * COUNTERS * COUNTS).to_string()
     );
 }
