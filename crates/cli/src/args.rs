@@ -99,7 +99,7 @@ pub(crate) struct SettingsArgs {
     #[arg(long, value_name = "FILTER")]
     pub(crate) log: Option<String>,
     /// A configuration file; see docs/reference/config.md
-    #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 }
 
@@ -140,6 +140,7 @@ pub(crate) struct NodeArgs {
         long,
         value_name = "URL",
         env = "FOREBAY_ADMIN",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:9001"
     )]
     pub(crate) admin: String,
@@ -148,6 +149,7 @@ pub(crate) struct NodeArgs {
         long,
         value_name = "DIR",
         env = "FOREBAY_DATA",
+        hide_env_values = true,
         default_value = "./forebay-data"
     )]
     pub(crate) data: PathBuf,
@@ -242,6 +244,7 @@ pub(crate) struct EndpointArgs {
         long,
         value_name = "URL",
         env = "FOREBAY_S3",
+        hide_env_values = true,
         default_value = "http://127.0.0.1:9000"
     )]
     pub(crate) endpoint: String,
@@ -250,6 +253,7 @@ pub(crate) struct EndpointArgs {
         long,
         value_name = "NAME",
         env = "FOREBAY_REGION",
+        hide_env_values = true,
         default_value = "us-east-1"
     )]
     pub(crate) region: String,

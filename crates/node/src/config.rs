@@ -90,7 +90,7 @@ pub enum LogFormat {
 }
 
 /// `[limits]`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsConfig {
     /// Bytes of requests and answers in flight at the S3 edge.

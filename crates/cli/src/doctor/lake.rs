@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_lake::{OpenOptions, selftest};
+use forebay_lake::{LakeReport, OpenOptions, selftest};
 use forebay_node::options::{LakePlace, NodeOptions};
 
 use super::{Finding, Grade};
@@ -33,71 +33,64 @@ async fn check_one(url: &str) -> Vec<Finding> {
         let lake = forebay_lake::open(url, &OpenOptions::default()).await?;
         selftest::probe(&*lake).await
     });
-    let report = match tested.await {
-        Ok(Ok(report)) => report,
-        Ok(Err(error)) => {
-            let meaning =
-                "Forebay cannot serve from this lake; check the URL, the network and the credentials.";
-            return vec![Finding::new(
-                "lake",
-                Grade::Problem,
-                format!("{url}: {error:?}"),
-                meaning,
-            )];
-        }
-        Err(_) => {
-            let meaning = "Forebay cannot serve from this lake; check the URL and the network.";
-            return vec![Finding::new(
-                "lake",
-                Grade::Problem,
-                format!("{url}: no answer"),
-                meaning,
-            )];
-        }
+    let why = match tested.await {
+        Ok(Ok(report)) => return promises(url, &report),
+        Ok(Err(error)) => format!("{error:?}"),
+        Err(_) => "no answer".to_owned(),
     };
-    let promise = |check, holds: bool, grade, meaning: &str| {
-        let found = format!("{url}: {}", if holds { "yes" } else { "no" });
-        Finding::new(check, if holds { Grade::Fine } else { grade }, found, meaning)
-    };
-    let mut findings = vec![promise(
+    let meaning = "Forebay cannot serve from this lake; check the URL, the network and the credentials.";
+    vec![Finding::new(
+        "lake",
+        Grade::Problem,
+        format!("{url}: {why}"),
+        meaning,
+    )]
+}
+
+fn promises(url: &str, report: &LakeReport) -> Vec<Finding> {
+    let writable = (
         "lake is writable",
         report.writable,
         Grade::Note,
         "Reads are served and cached; every write is refused.",
-    )];
-    if report.writable {
-        findings.extend([
-            promise(
-                "read after write",
-                report.read_after_write,
-                Grade::Problem,
-                "The lake may give old bytes; do not use it.",
-            ),
-            promise(
-                "list after write",
-                report.list_after_write,
-                Grade::Problem,
-                "Listings may miss objects; do not use it.",
-            ),
-            promise(
-                "reads pin a version",
-                report.if_match_reads,
-                Grade::Note,
-                "An object that is replaced while it is read is noticed late.",
-            ),
-            promise(
-                "conditional create",
-                report.conditional_create,
-                Grade::Note,
-                "PUT with If-None-Match is refused; checkpoints will need another lake.",
-            ),
-            promise(
-                "conditional update",
-                report.conditional_update,
-                Grade::Note,
-                "PUT with If-Match is refused; checkpoints will need another lake.",
-            ),
-        ]);
-    }
-    findings
+    );
+    let others = [
+        (
+            "read after write",
+            report.read_after_write,
+            Grade::Problem,
+            "The lake may give old bytes; do not use it.",
+        ),
+        (
+            "list after write",
+            report.list_after_write,
+            Grade::Problem,
+            "Listings may miss objects; do not use it.",
+        ),
+        (
+            "reads pin a version",
+            report.if_match_reads,
+            Grade::Note,
+            "An object replaced while it is read is noticed late.",
+        ),
+        (
+            "conditional create",
+            report.conditional_create,
+            Grade::Note,
+            "PUT with If-None-Match is refused.",
+        ),
+        (
+            "conditional update",
+            report.conditional_update,
+            Grade::Note,
+            "PUT with If-Match is refused.",
+        ),
+    ];
+    // What cannot be written cannot be tested further.
+    let tested = if report.writable { &others[..] } else { &[] };
+    let finding = |(check, holds, grade, meaning): &(&'static str, bool, Grade, &str)| {
+        let found = format!("{url}: {}", if *holds { "yes" } else { "no" });
+        Finding::new(check, if *holds { Grade::Fine } else { *grade }, found, *meaning)
+    };
+    std::iter::once(&writable).chain(tested).map(finding).collect()
 }

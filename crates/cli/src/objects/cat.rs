@@ -41,7 +41,8 @@ async fn write(place: &Place, out: &mut tokio::io::Stdout) -> Outcome {
         Place::Lake { lake, shown, key } => {
             let mut got = lake
                 .get(&Place::object_key(key, shown)?, GetOptions::default())
-                .await?;
+                .await
+                .map_err(|error| place.not_there(error))?;
             while let Some(bytes) = got.body.try_next().await? {
                 out.write_all(&bytes).await.map_err(Exit::failure)?;
             }

@@ -7,6 +7,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 use forebay_core::{Error, Kind, ObjectKey, Version};
@@ -173,7 +174,13 @@ async fn is_there(entry: &Entry, target: &Place) -> Outcome<bool> {
         Err(exit) => return Err(exit),
     };
     let same_etag = entry.etag.is_some() && entry.etag == found.etag;
-    Ok(found.bytes == entry.bytes && (same_etag || found.modified >= entry.modified))
+    Ok(found.bytes == entry.bytes && (same_etag || seconds(found.modified) >= seconds(entry.modified)))
+}
+
+/// HTTP dates have whole seconds, files finer ones.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |age| age.as_secs())
 }
 
 fn is_missing(exit: &Exit) -> bool {

@@ -82,7 +82,15 @@ impl HttpClient {
     }
 
     /// Sends a request and waits for the head of the answer. Cancel-safe.
-    pub(crate) async fn send(&self, request: Request<RequestBody>) -> Result<Response<Incoming>, Failure> {
+    pub(crate) async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<Incoming>, Failure> {
+        // hyper leaves the length of an empty body out, and S3 answers 411 to a PUT without one.
+        if matches!(*request.method(), http::Method::PUT | http::Method::POST) {
+            let bytes = request.body().bytes_left.into();
+            request.headers_mut().insert(http::header::CONTENT_LENGTH, bytes);
+        }
         let sent_chunks = Arc::clone(&request.body().sent_chunks);
         let answer = self.client.request(request);
         tokio::pin!(answer);

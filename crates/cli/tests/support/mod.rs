@@ -1,0 +1,159 @@
+//! Runs the built binary: commands, and a node of its own for each test.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The longest that anything here may take.
+const LONG: Duration = Duration::from_secs(60);
+
+/// The binary in a folder, with nothing of the caller's environment that it would listen to.
+pub(crate) fn forebay(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(dir).args(args);
+    for (name, _) in std::env::vars() {
+        if name.starts_with("FOREBAY_") || name.starts_with("AWS_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(dir: &Path, args: &[&str]) -> Ran {
+    forebay(dir, args).output().expect("the binary runs").into()
+}
+
+/// Waits until something is there.
+pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < LONG, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A node with a folder lake, stopped when dropped.
+pub(crate) struct Node {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) s3: String,
+    pub(crate) admin: String,
+    child: Child,
+}
+
+impl Node {
+    pub(crate) fn start(more: &[&str]) -> Self {
+        Self::start_in(tempfile::tempdir().expect("a folder"), more)
+    }
+
+    pub(crate) fn start_in(dir: tempfile::TempDir, more: &[&str]) -> Self {
+        let ready = dir.path().join("ready.json");
+        let mut args = vec![
+            "serve",
+            "--data",
+            "data",
+            "--ram",
+            "64MiB",
+            "--nvme",
+            "64MiB",
+            "--s3",
+            "127.0.0.1:0",
+        ];
+        args.extend([
+            "--admin",
+            "127.0.0.1:0",
+            "--ready-file",
+            "ready.json",
+            "--shutdown",
+            "5s",
+        ]);
+        args.extend(more);
+        let log = std::fs::File::create(dir.path().join("log")).expect("a file");
+        let mut command = forebay(dir.path(), &args);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the binary runs");
+        let text = wait_for("the node to get ready", || {
+            let ended = child.try_wait().expect("a child");
+            let log = || std::fs::read_to_string(dir.path().join("log")).unwrap_or_default();
+            assert!(ended.is_none(), "the node ended: {}", log());
+            std::fs::read_to_string(&ready).ok()
+        });
+        let addresses: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let address = |name: &str| addresses[name].as_str().expect("an address").to_owned();
+        Self {
+            s3: address("s3"),
+            admin: address("admin"),
+            dir,
+            child,
+        }
+    }
+
+    /// Runs a command against this node.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        let mut command = forebay(self.dir.path(), args);
+        command
+            .env("FOREBAY_S3", &self.s3)
+            .env("FOREBAY_ADMIN", &self.admin)
+            .env("FOREBAY_DATA", "data");
+        command.output().expect("the binary runs").into()
+    }
+
+    /// Runs a command that has to work, and gives its output.
+    pub(crate) fn ok(&self, args: &[&str]) -> String {
+        let ran = self.run(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        ran.out
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Sends SIGTERM and gives the exit code.
+    pub(crate) fn stop(mut self) -> (Option<i32>, String) {
+        let pid = self.child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args(["-TERM", &pid])
+                .status()
+                .expect("kill runs")
+                .success()
+        );
+        let status = wait_for("the node to stop", || self.child.try_wait().expect("a child"));
+        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
+        (status.code(), log)
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
