@@ -226,10 +226,11 @@ impl ReadScheduler {
         let mut answers = vec![Bytes::new(); ranges.len()];
         let mut bodies = futures::stream::iter(requests)
             .map(|request| async move {
-                let body = self.fetch(key, version, object_bytes, request.range, priority)?;
+                let mut body = self.fetch(key, version, object_bytes, request.range, priority)?;
                 let mut bytes = BytesMut::new();
-                body.try_for_each(|chunk| std::future::ready(Ok(bytes.extend_from_slice(&chunk))))
-                    .await?;
+                while let Some(chunk) = body.try_next().await? {
+                    bytes.extend_from_slice(&chunk);
+                }
                 Ok::<_, Error>((request, bytes.freeze()))
             })
             .buffer_unordered(options.parts_ahead_max.max(1));

@@ -15,8 +15,8 @@ use futures::future::join_all;
 use crate::{GetOptions, GetRange, Lake, ListOptions, PutMode, PutOptions, UpdateToken};
 
 /// How many create the same object at once; a store that checks and then writes lets several win.
-const RACERS: usize = 8;
-const ROUNDS: usize = 3;
+const RACERS: usize = 6;
+const ROUNDS: usize = 2;
 
 /// What a lake was seen to do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -67,6 +67,22 @@ fn is_about_the_lake(error: &Error) -> bool {
     )
 }
 
+/// Turns an outcome into a flag and a line; passes on only that the lake cannot be reached.
+fn note(report: &mut LakeReport, what: &str, outcome: Result<Option<String>>) -> Result<bool> {
+    match outcome {
+        Ok(None) => Ok(true),
+        Ok(Some(finding)) => {
+            report.findings.push(format!("{what}: {finding}"));
+            Ok(false)
+        }
+        Err(error) if is_about_the_lake(&error) => {
+            report.findings.push(format!("{what}: {error}"));
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Probe<'_> {
     async fn run(&self) -> Result<LakeReport> {
         let mut report = LakeReport::default();
@@ -88,30 +104,19 @@ impl Probe<'_> {
             return Ok(report);
         }
         report.writable = true;
-        report.read_after_write = self.note(&mut report, "reads", self.read_after_write().await)?;
-        report.list_after_write = self.note(&mut report, "listings", self.list_after_write().await)?;
-        report.if_match_reads = self.note(&mut report, "reads of a version", self.if_match_reads().await)?;
-        report.conditional_create =
-            self.note(&mut report, "conditional create", self.conditional_create().await)?;
-        report.conditional_update =
-            self.note(&mut report, "conditional update", self.conditional_update().await)?;
+        let (reads, lists, pinned, creates, updates) = futures::join!(
+            self.read_after_write(),
+            self.list_after_write(),
+            self.if_match_reads(),
+            self.conditional_create(),
+            self.conditional_update(),
+        );
+        report.read_after_write = note(&mut report, "reads", reads)?;
+        report.list_after_write = note(&mut report, "listings", lists)?;
+        report.if_match_reads = note(&mut report, "reads of a version", pinned)?;
+        report.conditional_create = note(&mut report, "conditional create", creates)?;
+        report.conditional_update = note(&mut report, "conditional update", updates)?;
         Ok(report)
-    }
-
-    /// Turns an outcome into a flag and a line; passes on only that the lake cannot be reached.
-    fn note(&self, report: &mut LakeReport, what: &str, outcome: Result<Option<String>>) -> Result<bool> {
-        match outcome {
-            Ok(None) => Ok(true),
-            Ok(Some(finding)) => {
-                report.findings.push(format!("{what}: {finding}"));
-                Ok(false)
-            }
-            Err(error) if is_about_the_lake(&error) => {
-                report.findings.push(format!("{what}: {error}"));
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     fn key(&self, name: &str) -> Result<ObjectKey> {

@@ -33,6 +33,8 @@ mod error;
 mod headers;
 mod list;
 mod sign;
+#[cfg(test)]
+mod tests;
 mod walk;
 mod writer;
 mod xml;
@@ -153,8 +155,15 @@ impl S3Lake {
     }
 
     async fn head_now(&self, key: &ObjectKey) -> Result<ObjectMeta> {
-        let response = self.client().call(&Call::new(Method::HEAD, Some(key.as_str()))).await?;
-        let meta = headers::object_meta(key, headers::content_length(response.headers())?, response.headers())?;
+        let response = self
+            .client()
+            .call(&Call::new(Method::HEAD, Some(key.as_str())))
+            .await?;
+        let meta = headers::object_meta(
+            key,
+            headers::content_length(response.headers())?,
+            response.headers(),
+        )?;
         refuse_bare_folder(meta)
     }
 

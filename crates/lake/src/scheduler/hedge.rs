@@ -41,7 +41,7 @@ impl Hedge {
             state.samples[oldest] = to_first_byte;
         }
         state.oldest = (state.oldest + 1) % SAMPLES_MAX;
-        if state.samples.len() >= SAMPLES_MIN && state.oldest % 16 == 0 {
+        if state.samples.len() >= SAMPLES_MIN && state.oldest.is_multiple_of(16) {
             state.late_after = Some(late_after(state.samples.clone()));
         }
     }

@@ -67,7 +67,11 @@ impl ListBody {
                 modified: parse_time(&listed.last_modified)?,
             })
         };
-        self.contents.iter().filter(|listed| !is_bare_folder(&listed.key, &listed.etag)).map(object).collect()
+        self.contents
+            .iter()
+            .filter(|listed| !is_bare_folder(&listed.key, &listed.etag))
+            .map(object)
+            .collect()
     }
 
     /// The common prefixes of this page.

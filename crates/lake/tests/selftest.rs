@@ -1,0 +1,214 @@
+//! The self-test on lakes that keep their promises and on lakes that do not.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test may panic, also outside its test function"
+)]
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_core::{Kind, ObjectKey, Result};
+use forebay_lake::{
+    Attributes, ByteStream, CopyOptions, Fault, Faulty, FolderLake, GetOptions, GetResult, Lake, LakeReport,
+    LakeWriter, ListOptions, ListPage, MemoryLake, ObjectMeta, Operation, PartNumber, PartReceipt,
+    PutOptions, PutReceipt, UploadId, selftest,
+};
+
+async fn probe(lake: &dyn Lake) -> LakeReport {
+    selftest::probe(lake).await.unwrap()
+}
+
+async fn is_empty(lake: &dyn Lake) -> bool {
+    lake.list(ListOptions::default())
+        .await
+        .unwrap()
+        .objects
+        .is_empty()
+}
+
+#[tokio::test]
+async fn our_own_lakes_keep_every_promise_and_are_left_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let lakes: [Arc<dyn Lake>; 2] = [
+        Arc::new(MemoryLake::new()),
+        Arc::new(FolderLake::open(folder.path()).unwrap()),
+    ];
+    for lake in lakes {
+        let report = probe(&*lake).await;
+        assert!(report.is_perfect(), "{}: {report:?}", lake.url());
+        assert!(report.conditional_create && report.conditional_update && report.if_match_reads);
+        assert!(report.writable && report.read_after_write && report.list_after_write);
+        assert!(is_empty(&*lake).await, "{}", lake.url());
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_lake_is_reported_not_an_error() {
+    let lake = Faulty::new(Arc::new(MemoryLake::new()), 1);
+    for operation in [Operation::Put, Operation::Delete] {
+        lake.random(operation, 1.0, Fault::Error(Kind::Denied));
+    }
+    let report = probe(&lake).await;
+    assert!(!report.writable && !report.conditional_create && !report.conditional_update);
+    assert!(report.findings[0].contains("cannot be written"), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_lake_that_cannot_be_reached_is_an_error() {
+    let lake = Faulty::new(Arc::new(MemoryLake::new()), 1);
+    lake.random(Operation::Put, 1.0, Fault::Error(Kind::Unavailable));
+    assert_eq!(
+        selftest::probe(&lake).await.unwrap_err().kind(),
+        Kind::Unavailable
+    );
+}
+
+#[tokio::test]
+async fn a_lake_that_ignores_conditions_is_found_out() {
+    let report = probe(&Careless {
+        inner: MemoryLake::new(),
+        ignores: Ignores::Conditions,
+    })
+    .await;
+    assert!(
+        !report.conditional_create && !report.conditional_update,
+        "{report:?}"
+    );
+    assert!(
+        report.writable && report.read_after_write && report.if_match_reads,
+        "{report:?}"
+    );
+    assert_eq!(report.findings.len(), 2, "{report:?}");
+}
+
+#[tokio::test]
+async fn a_lake_that_ignores_versions_in_reads_is_found_out() {
+    let report = probe(&Careless {
+        inner: MemoryLake::new(),
+        ignores: Ignores::Versions,
+    })
+    .await;
+    assert!(
+        !report.if_match_reads && report.conditional_create && report.conditional_update,
+        "{report:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_lake_that_checks_and_then_writes_is_found_out() {
+    let report = probe(&Careless {
+        inner: MemoryLake::new(),
+        ignores: Ignores::Races,
+    })
+    .await;
+    assert!(
+        !report.conditional_create && !report.conditional_update,
+        "{report:?}"
+    );
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ignores {
+    /// Every write is an overwrite.
+    Conditions,
+    /// Every read is of what is there now.
+    Versions,
+    /// Checks the condition, lets others go first, writes.
+    Races,
+}
+
+#[derive(Debug)]
+struct Careless {
+    inner: MemoryLake,
+    ignores: Ignores,
+}
+
+#[async_trait]
+impl Lake for Careless {
+    fn url(&self) -> &'static str {
+        "careless://"
+    }
+
+    async fn head(&self, key: &ObjectKey) -> Result<ObjectMeta> {
+        self.inner.head(key).await
+    }
+
+    async fn get(&self, key: &ObjectKey, mut options: GetOptions) -> Result<GetResult> {
+        if self.ignores == Ignores::Versions {
+            options.if_match = None;
+        }
+        self.inner.get(key, options).await
+    }
+
+    async fn writer(
+        &self,
+        key: &ObjectKey,
+        options: PutOptions,
+        hint: Option<u64>,
+    ) -> Result<Box<dyn LakeWriter>> {
+        self.inner.writer(key, options, hint).await
+    }
+
+    async fn put(&self, key: &ObjectKey, body: Bytes, mut options: PutOptions) -> Result<PutReceipt> {
+        use forebay_lake::PutMode;
+        if self.ignores == Ignores::Races {
+            let found = self.inner.head(key).await.ok().map(|meta| meta.token);
+            let holds = match &options.mode {
+                PutMode::Overwrite => true,
+                PutMode::Create => found.is_none(),
+                PutMode::Update(token) => found.as_ref() == Some(token),
+            };
+            if !holds {
+                return self.inner.put(key, body, options).await;
+            }
+            tokio::task::yield_now().await;
+        }
+        if self.ignores != Ignores::Versions {
+            options.mode = PutMode::Overwrite;
+        }
+        self.inner.put(key, body, options).await
+    }
+
+    async fn delete(&self, key: &ObjectKey) -> Result<()> {
+        self.inner.delete(key).await
+    }
+
+    async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {
+        self.inner.copy(from, to, options).await
+    }
+
+    async fn list(&self, options: ListOptions) -> Result<ListPage> {
+        self.inner.list(options).await
+    }
+
+    async fn start_upload(&self, key: &ObjectKey, attributes: Attributes) -> Result<UploadId> {
+        self.inner.start_upload(key, attributes).await
+    }
+
+    async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        number: PartNumber,
+        bytes: u64,
+        body: ByteStream,
+    ) -> Result<PartReceipt> {
+        self.inner.upload_part(key, upload, number, bytes, body).await
+    }
+
+    async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        parts: &[PartReceipt],
+        options: PutOptions,
+    ) -> Result<PutReceipt> {
+        self.inner.complete_upload(key, upload, parts, options).await
+    }
+
+    async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
+        self.inner.abort_upload(key, upload).await
+    }
+}
