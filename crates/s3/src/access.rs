@@ -145,7 +145,7 @@ impl AccessRules {
                 "copy sources are given as <bucket>/<key>"
             ));
         };
-        let who = RequestContext::of(&request.extensions).and_then(|context| context.notes().who);
+        let who = RequestContext::of(&request.extensions).and_then(|context| context.who());
         self.allow(who.as_deref(), Some(bucket), Class::Read)
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct RequestContext {
 }
 
 /// What is learnt on the way.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Notes {
     pub(crate) op: Option<&'static str>,
     pub(crate) bucket: Option<Box<str>>,
@@ -94,8 +94,14 @@ impl RequestContext {
         change(&mut self.notes.lock());
     }
 
-    pub(crate) fn notes(&self) -> Notes {
-        self.notes.lock().clone()
+    /// Looks at the notes; quick, because the lock is held.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Notes) -> T) -> T {
+        look(&self.notes.lock())
+    }
+
+    /// The verified access key id.
+    pub(crate) fn who(&self) -> Option<String> {
+        self.look(|notes| notes.who.clone())
     }
 
     pub(crate) fn count_in(&self, bytes: usize) {

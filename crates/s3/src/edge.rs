@@ -87,6 +87,10 @@ operations! {
     get_bucket_encryption(GetBucketEncryptionInput) -> GetBucketEncryptionOutput = settings::encryption;
     get_bucket_website(GetBucketWebsiteInput) -> GetBucketWebsiteOutput = settings::website;
     get_bucket_replication(GetBucketReplicationInput) -> GetBucketReplicationOutput = settings::replication;
+    get_bucket_accelerate_configuration(GetBucketAccelerateConfigurationInput)
+        -> GetBucketAccelerateConfigurationOutput = settings::accelerate;
+    get_bucket_notification_configuration(GetBucketNotificationConfigurationInput)
+        -> GetBucketNotificationConfigurationOutput = settings::notification;
     get_bucket_logging(GetBucketLoggingInput) -> GetBucketLoggingOutput = settings::logging;
     get_bucket_request_payment(GetBucketRequestPaymentInput)
         -> GetBucketRequestPaymentOutput = settings::request_payment;

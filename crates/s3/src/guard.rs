@@ -125,7 +125,8 @@ impl Guard {
 }
 
 fn claim<'a>(headers: &'a HeaderMap, query: &Query) -> Result<Claim<'a>, Refusal> {
-    const V2_REFUSED: &str = "signature version 2 is not accepted; please use AWS4-HMAC-SHA256";
+    const V2_REFUSED: &str =
+        "signature version 2 is not accepted; use AWS4-HMAC-SHA256 (boto3: Config(signature_version='s3v4'))";
     let presigned =
         query.has("X-Amz-Signature") || query.has("X-Amz-Credential") || query.has("X-Amz-Algorithm");
     if query.has("AWSAccessKeyId") {

@@ -133,11 +133,10 @@ impl S3Edge {
                 internal_error().into_response()
             }
         };
-        let notes = context.notes();
-        if let Some(refusal) = body_refusal(response.status(), &notes) {
+        if let Some(refusal) = context.look(|notes| body_refusal(response.status(), notes)) {
             response = refusal.into_response();
         }
-        if let Some(status) = notes.status {
+        if let Some(status) = context.look(|notes| notes.status) {
             *response.status_mut() = status;
         }
         response
@@ -180,7 +179,6 @@ fn body_refusal(status: StatusCode, notes: &Notes) -> Option<Refusal> {
 
 /// Adds what every error document must have. The documents are small and at hand.
 fn finish_error(response: &mut Response<Body>, context: &RequestContext) {
-    let notes = context.notes();
     let Some(document) = response.body().bytes() else {
         return;
     };
@@ -195,11 +193,12 @@ fn finish_error(response: &mut Response<Body>, context: &RequestContext) {
         let message = default_message(&xml);
         push_element(&mut xml, "Message", message);
     }
-    if let Some(bucket) = &notes.bucket {
-        let resource = notes
-            .key
-            .as_ref()
-            .map_or_else(|| format!("/{bucket}"), |key| format!("/{bucket}/{key}"));
+    let resource = context.look(|notes| match (&notes.bucket, &notes.key) {
+        (Some(bucket), Some(key)) => Some(format!("/{bucket}/{key}")),
+        (Some(bucket), None) => Some(format!("/{bucket}")),
+        _ => None,
+    });
+    if let Some(resource) = resource {
         push_element(&mut xml, "Resource", &resource);
     }
     push_element(&mut xml, "RequestId", &context.id);

@@ -182,6 +182,8 @@ async fn settings_that_are_not_there_have_clean_answers() {
         "?logging",
         "?requestPayment",
         "?ownershipControls",
+        "?accelerate",
+        "?notification",
         "/a?acl",
     ] {
         let reply = server.call("GET", &format!("/bucket{target}")).send().await;

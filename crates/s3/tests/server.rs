@@ -332,3 +332,36 @@ fn hostile_chunked_bodies_are_refused_and_change_nothing() {
         .unwrap();
     assert_eq!(runtime.block_on(server.get("a")).body, b"old");
 }
+
+#[test]
+fn any_key_survives_the_way_through_a_url_and_a_listing() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = runtime.block_on(Server::start());
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 100,
+        ..ProptestConfig::default()
+    });
+    runner
+        .run(&"[^\\p{Cc}/.][^\\p{Cc}]{0,40}", |key| {
+            let target = format!("/bucket/{}", fixture::sign::encode(&key).replace("%2F", "/"));
+            runtime.block_on(async {
+                let put = server.call("PUT", &target).body(key.as_bytes()).send().await;
+                prop_assert_eq!(put.status, 200, "{}", put.text());
+                prop_assert_eq!(server.call("GET", &target).send().await.body, key.as_bytes());
+                let prefix = fixture::sign::encode(&key);
+                let list = format!("/bucket?list-type=2&encoding-type=url&prefix={prefix}");
+                let listed = server.call("GET", &list).send().await.elements("Key");
+                let decoded = percent_encoding::percent_decode_str(&listed[0])
+                    .decode_utf8()
+                    .unwrap()
+                    .into_owned();
+                prop_assert_eq!(decoded, key);
+                prop_assert_eq!(server.call("DELETE", &target).send().await.status, 204);
+                Ok(())
+            })
+        })
+        .unwrap();
+}

@@ -23,7 +23,7 @@ pub(crate) async fn list(api: &Api, request: Ask<ListBucketsInput>) -> Answer<Li
     };
     let prefix = request.input.prefix.clone().unwrap_or_default();
     let after = request.input.continuation_token.clone().unwrap_or_default();
-    let who = RequestContext::of(&request.extensions).and_then(|context| context.notes().who);
+    let who = RequestContext::of(&request.extensions).and_then(|context| context.who());
 
     let mut found = api
         .engine

@@ -144,7 +144,7 @@ pub(crate) fn parse_md5(header: Option<&str>) -> S3Result<Option<[u8; 16]>> {
 ///
 /// The errors of `s3s`'s streams have no public type, so they are told apart by their text (pinned by tests).
 pub(crate) fn body_error(error: &StdError, extensions: &Extensions) -> Error {
-    let fault = RequestContext::of(extensions).and_then(|context| context.notes().body_fault);
+    let fault = RequestContext::of(extensions).and_then(|context| context.look(|notes| notes.body_fault));
     let text = error.to_string();
     let (code, message) = match fault {
         Some(BodyFault::Stalled) => ("RequestTimeout", "the request body made no progress"),

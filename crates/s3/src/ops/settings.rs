@@ -52,6 +52,12 @@ empty_settings! {
         GetBucketAclOutput { grants: Some(private_grants()), owner: Some(map::owner()) };
     /// No access logs to buckets.
     logging(GetBucketLoggingInput) -> GetBucketLoggingOutput = GetBucketLoggingOutput::default();
+    /// No accelerated endpoint.
+    accelerate(GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput =
+        GetBucketAccelerateConfigurationOutput::default();
+    /// No notifications.
+    notification(GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput =
+        GetBucketNotificationConfigurationOutput::default();
     /// The owner pays.
     request_payment(GetBucketRequestPaymentInput) -> GetBucketRequestPaymentOutput =
         GetBucketRequestPaymentOutput { payer: Some(Payer::from_static(Payer::BUCKET_OWNER)) };
