@@ -347,3 +347,40 @@ pub(crate) struct DocsArgs {
     #[arg(long)]
     pub(crate) check: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use forebay_node::config::reference::SETTINGS;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_make_sense_to_the_parser() {
+        Cli::command().debug_assert();
+    }
+
+    /// A flag of `serve` says which variable it wins over, and that variable exists.
+    #[test]
+    fn every_setting_flag_names_its_variable() {
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").unwrap();
+        for flag in serve.get_arguments().filter(|arg| {
+            !matches!(
+                arg.get_id().as_str(),
+                "json" | "config" | "ready_file" | "help" | "version"
+            )
+        }) {
+            let help = flag.get_help().unwrap().to_string();
+            let variable = help
+                .split("[env: ")
+                .nth(1)
+                .and_then(|rest| rest.split(']').next())
+                .unwrap();
+            assert!(
+                SETTINGS.iter().any(|setting| setting.env == variable),
+                "{variable}"
+            );
+        }
+    }
+}

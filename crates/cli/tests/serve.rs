@@ -2,10 +2,11 @@
 
 mod support;
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
-use support::{Node, Ran, forebay, run};
+use support::{Node, Ran, forebay, run, wait_for};
 
 fn refused(ran: &Ran, expected: &str) {
     assert_eq!(ran.code, 2, "{ran:?}");
@@ -83,6 +84,46 @@ fn a_term_signal_stops_cleanly_and_the_keys_are_private() {
     {
         assert!(!log.contains(line), "a secret is in the log");
     }
+}
+
+/// A node with a reader that takes nothing of a large object, so that its request never ends.
+fn node_with_a_stuck_reader(deadline: &str) -> (Node, TcpStream) {
+    let dir = tempfile::tempdir().expect("the set-up works");
+    std::fs::write(
+        dir.path().join("f.toml"),
+        "[[bucket]]\nname = 'open'\npublic_read = true\n",
+    )
+    .expect("the set-up works");
+    std::fs::create_dir_all(dir.path().join("data/lake/open")).expect("the set-up works");
+    std::fs::write(dir.path().join("data/lake/open/big"), vec![7; 48 << 20]).expect("the set-up works");
+    let node = Node::start_in(dir, &["--config", "f.toml", "--shutdown", deadline]);
+    let mut stream = TcpStream::connect(node.s3.trim_start_matches("http://")).expect("the set-up works");
+    stream
+        .write_all(b"GET /open/big HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        .expect("the set-up works");
+    let mut head = [0; 12];
+    stream.read_exact(&mut head).expect("the set-up works");
+    assert_eq!(&head, b"HTTP/1.1 200");
+    (node, stream)
+}
+
+#[test]
+fn a_request_that_does_not_end_is_cut_at_the_deadline() {
+    let (node, _stream) = node_with_a_stuck_reader("300ms");
+    let (code, log) = node.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("stopped"), "{log}");
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    let (node, _stream) = node_with_a_stuck_reader("50s");
+    node.signal("TERM");
+    wait_for("the node to begin to stop", || {
+        node.log().contains("stopping").then_some(())
+    });
+    let (code, log) = node.stop();
+    assert_eq!(code, Some(130), "{log}");
 }
 
 #[test]

@@ -7,6 +7,8 @@
 //! tasks; dropping it without `shutdown` aborts them.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ mod tests;
 
 /// Objects whose metadata is remembered.
 const METADATA_ENTRIES_MAX: usize = 1 << 20;
+/// What the reservoir gets to stop when requests have used up the deadline.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 /// How often a lake is asked whether it is there.
 const WATCH_PERIOD: Duration = Duration::from_secs(15);
 
@@ -152,8 +156,10 @@ impl Node {
         }
     }
 
-    /// Stops: no new connections, running requests may finish until the deadline, then everything ends.
+    /// Stops: no new connections, running requests may finish until the deadline, then everything ends. The
+    /// reservoir gets what is left of the time, but always a moment to write down what it has.
     pub async fn shutdown(mut self, deadline: Duration) {
+        let began = self.parts.clock.monotonic();
         self.parts.stop.cancel();
         let tasks = &mut self.tasks;
         let drained = async {
@@ -163,18 +169,17 @@ impl Node {
                 }
             }
         };
-        let (drained, ()) = tokio::join!(
-            tokio::time::timeout(deadline, drained),
-            self.parts.jobs.shutdown(deadline)
-        );
+        let jobs = self.parts.jobs.shutdown(deadline);
+        let (drained, ()) = tokio::join!(tokio::time::timeout(deadline, drained), jobs);
         if drained.is_err() {
             tracing::warn!(
                 deadline_s = deadline.as_secs_f64(),
-                "requests were cut because they did not finish in time"
+                "requests were cut: they did not finish in time"
             );
             self.tasks.shutdown().await;
         }
-        self.parts.reservoir.shutdown(deadline).await;
+        let left = deadline.saturating_sub(self.parts.clock.monotonic().saturating_sub(began));
+        self.parts.reservoir.shutdown(left.max(LAST_MOMENT)).await;
     }
 }
 
@@ -260,7 +265,7 @@ async fn watch_lakes(parts: Arc<Parts>) -> Result<()> {
 }
 
 fn make_folders(options: &NodeOptions) -> Result<()> {
-    let make = |path: &std::path::Path, setting: &'static str| {
+    let make = |path: &Path, setting: &'static str| {
         std::fs::create_dir_all(path).map_err(|why| {
             Error::io(format!("cannot make the folder: {why}"), why)
                 .with("folder", path.display())
@@ -268,6 +273,7 @@ fn make_folders(options: &NodeOptions) -> Result<()> {
         })
     };
     make(&options.data_dir, "data")?;
+    make_private(&options.nvme_dir())?;
     match (options.lake_place, options.lake.as_folder()) {
         (LakePlace::Default, Some(folder)) => make(&folder, "data"),
         (LakePlace::Chosen, Some(folder)) if !folder.is_dir() => {
@@ -275,6 +281,18 @@ fn make_folders(options: &NodeOptions) -> Result<()> {
             Err(Error::new(Kind::InvalidInput, message)
                 .with("folder", folder.display())
                 .with("setting", "lake"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is cached may be secret on this host even if the lake's own rules would hide it.
+fn make_private(path: &Path) -> Result<()> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(why) if why.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(Error::io(format!("cannot make the folder: {why}"), why)
+                .with("folder", path.display())
+                .with("setting", "data"))
         }
         _ => Ok(()),
     }

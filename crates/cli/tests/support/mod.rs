@@ -81,14 +81,7 @@ impl Node {
             "--s3",
             "127.0.0.1:0",
         ];
-        args.extend([
-            "--admin",
-            "127.0.0.1:0",
-            "--ready-file",
-            "ready.json",
-            "--shutdown",
-            "5s",
-        ]);
+        args.extend(["--admin", "127.0.0.1:0", "--ready-file", "ready.json"]);
         args.extend(more);
         let log = std::fs::File::create(dir.path().join("log")).expect("a file");
         let mut command = forebay(dir.path(), &args);
@@ -134,19 +127,23 @@ impl Node {
         self.dir.path().join(name)
     }
 
-    /// Sends SIGTERM and gives the exit code.
-    pub(crate) fn stop(mut self) -> (Option<i32>, String) {
+    /// Sends a signal.
+    pub(crate) fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
-        assert!(
-            Command::new("kill")
-                .args(["-TERM", &pid])
-                .status()
-                .expect("kill runs")
-                .success()
-        );
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    /// What the node has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Sends SIGTERM, waits for the end, and gives the exit code and the log.
+    pub(crate) fn stop(mut self) -> (Option<i32>, String) {
+        self.signal("TERM");
         let status = wait_for("the node to stop", || self.child.try_wait().expect("a child"));
-        let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-        (status.code(), log)
+        (status.code(), self.log())
     }
 }
 

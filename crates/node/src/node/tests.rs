@@ -1,5 +1,3 @@
-use std::path::Path;
-
 use super::*;
 use crate::config::Config;
 use crate::machine::Machine;
