@@ -73,6 +73,9 @@ async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) -> bool {
         checksums[block as usize] = page.frame.checksum(block);
     }
     nvme.add(&page.object);
+    if ram.pins.covers(&page.object) {
+        nvme.pin(&page.object);
+    }
     match nvme
         .store
         .write(&page.object, page.key.page, present, page.flat(), checksums)

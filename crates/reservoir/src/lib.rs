@@ -6,6 +6,52 @@
 //!
 //! Read in this order: [`Reservoir`], `read.rs` (a read), `fill.rs` (how missing blocks come in), `ram.rs` (memory and eviction),
 //! `segment/frame.rs` (blocks and claims), `nvme.rs`.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use bytes::Bytes;
+//! use forebay_core::{BucketName, ByteRange, ObjectKey, Result, SystemClock, Version};
+//! use forebay_reservoir::{ObjectVersion, Priority, Reservoir, ReservoirOptions, Source};
+//! use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+//!
+//! /// A lake full of zeros.
+//! #[derive(Debug)]
+//! struct Zeros;
+//!
+//! #[async_trait::async_trait]
+//! impl Source for Zeros {
+//!     async fn fetch(&self, _: &ObjectVersion, range: ByteRange, _: Priority) -> Result<BoxStream<'static, Result<Bytes>>> {
+//!         let body = Bytes::from(vec![0; range.len() as usize]);
+//!         Ok(stream::iter([Ok(body)]).boxed())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<()> {
+//! let reservoir = Reservoir::open(ReservoirOptions {
+//!     ram_bytes: 16 << 20,
+//!     nvme_bytes: 0,
+//!     nvme_dir: "unused".into(),
+//!     scrub_period: Duration::from_secs(3600),
+//!     read_ahead_bytes_max: 8 << 20,
+//!     write_fill_bytes_max: 1 << 20,
+//!     clock: Arc::new(SystemClock::new()),
+//! })
+//! .await?;
+//! let object = ObjectVersion {
+//!     bucket: BucketName::new("lake")?,
+//!     key: ObjectKey::new("zeros")?,
+//!     version: Version::new("1"),
+//!     bytes: 3 << 20,
+//! };
+//! let source: Arc<dyn Source> = Arc::new(Zeros);
+//! let pieces: Vec<_> = reservoir.read(&object, ByteRange::new(5, 2 << 20)?, &source).try_collect().await?;
+//! assert!(pieces.iter().all(|piece| piece.bytes.iter().all(|byte| *byte == 0)));
+//! assert_eq!(reservoir.stats().fetched_demand_bytes, 2 << 20);
+//! reservoir.shutdown(Duration::from_secs(1)).await;
+//! # Ok(())
+//! # }
+//! ```
 #![deny(unsafe_code)]
 
 mod arena;

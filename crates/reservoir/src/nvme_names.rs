@@ -1,9 +1,10 @@
 //! The names behind the objects on NVMe, so that all versions of a key are found without looking at every object.
 //!
 //! Filled from the store when it opens and by each demotion. What the store evicts stays here until names outnumber
-//! objects two to one; then they are read anew from the store. A name too many does no harm.
+//! objects two to one; then they are read anew from the store. A name too many does no harm. Pins are kept here too:
+//! they are capped at three quarters of the budget, counted by whole objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use forebay_core::{BucketName, ObjectKey};
@@ -20,6 +21,15 @@ const STALE_NAMES_MIN: usize = 1024;
 pub(crate) struct NamedNvme {
     pub(crate) store: Arc<NvmeStore>,
     names: Mutex<Names>,
+    pinned: Mutex<Pinned>,
+    pinned_bytes_max: u64,
+}
+
+/// Pinned objects and their sizes.
+#[derive(Debug, Default)]
+struct Pinned {
+    by_id: HashMap<ObjectId, u64>,
+    bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -54,9 +64,47 @@ impl Names {
 
 impl NamedNvme {
     /// Reads the names of what is there.
-    pub(crate) fn new(store: Arc<NvmeStore>) -> Self {
+    pub(crate) fn new(store: Arc<NvmeStore>, budget_bytes: u64) -> Self {
         let names = Mutex::new(Names::of(&store));
-        Self { store, names }
+        Self {
+            store,
+            names,
+            pinned: Mutex::default(),
+            pinned_bytes_max: budget_bytes / 4 * 3,
+        }
+    }
+
+    /// Keeps an object from eviction, also pages still to come, unless the cap is reached; says whether it is pinned.
+    pub(crate) fn pin(&self, object: &ObjectVersion) -> bool {
+        let id = ObjectId::of(object);
+        let mut pinned = self.pinned.lock();
+        if pinned.by_id.contains_key(&id) {
+            return true;
+        }
+        if pinned.bytes.saturating_add(object.bytes) > self.pinned_bytes_max {
+            return false;
+        }
+        pinned.by_id.insert(id, object.bytes);
+        pinned.bytes += object.bytes;
+        self.store.set_pinned(&id, true);
+        true
+    }
+
+    /// Lets an object go again; says whether it was pinned.
+    pub(crate) fn unpin(&self, id: &ObjectId) -> bool {
+        let mut pinned = self.pinned.lock();
+        let Some(bytes) = pinned.by_id.remove(id) else {
+            return false;
+        };
+        pinned.bytes -= bytes;
+        self.store.set_pinned(id, false);
+        true
+    }
+
+    /// Removes an object, pinned or not.
+    pub(crate) fn remove(&self, id: &ObjectId) {
+        self.unpin(id);
+        self.store.remove_object(id);
     }
 
     /// An object is about to have pages on NVMe.
@@ -82,7 +130,7 @@ impl NamedNvme {
         }
         drop(names);
         for id in gone {
-            self.store.remove_object(&id);
+            self.remove(&id);
         }
     }
 

@@ -117,7 +117,8 @@ impl RamTier {
         }
     }
 
-    /// Memory for the pages of an object that lies together, by eviction of as many bytes if needed.
+    /// Memory for the pages of an object that lies together; without a tier below, by eviction of
+    /// as many bytes if needed.
     pub(crate) fn allocate_run(&self, object_bytes: u64) -> Option<Vec<Extent>> {
         if object_bytes > self.arena.segment_bytes() {
             return None;
@@ -125,7 +126,11 @@ impl RamTier {
         let pages = (0..page_count(object_bytes) as u32).map(PageIndex);
         let parts: Vec<u64> = pages.map(|page| page_bytes(object_bytes, page)).collect();
         if let Some(extents) = self.arena.allocate_run(&parts) {
+            self.wake_demoter();
             return Some(extents);
+        }
+        if self.demotion.is_some() {
+            return None; // What is evicted here would be lost to NVMe; scattered memory is good enough.
         }
         let mut evicted_bytes = 0;
         while evicted_bytes < object_bytes {

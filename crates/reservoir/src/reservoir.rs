@@ -33,6 +33,9 @@ pub use contents::{CacheChange, Residency};
 /// Read-ahead of one reader may take one part in this many of the RAM budget.
 const READ_AHEAD_SHARE: u64 = 8;
 
+/// The NVMe tier gets this long to close even when the deadline has passed.
+const CLOSE_WAIT_MIN: Duration = Duration::from_secs(1);
+
 /// Pages of objects in RAM and on NVMe, filled once, checked always. Shared by `Arc`.
 #[derive(Debug)]
 pub struct Reservoir {
@@ -59,7 +62,7 @@ impl Reservoir {
                     budget_bytes,
                 })
                 .await?;
-                Some(Arc::new(NamedNvme::new(store)))
+                Some(Arc::new(NamedNvme::new(store, budget_bytes)))
             }
         };
         let counters = Arc::new(Counters::default());
@@ -140,7 +143,13 @@ impl Reservoir {
         self.tasks.wait().await;
         if let Some(nvme) = &self.nvme {
             demote::write_all(nvme, &self.ram, deadline).await;
-            nvme.store.shutdown().await;
+            let at_least = Instant::now() + CLOSE_WAIT_MIN;
+            if tokio::time::timeout_at(deadline.max(at_least), nvme.store.shutdown())
+                .await
+                .is_err()
+            {
+                tracing::warn!("nvme tier did not close in time, it will be recovered at the next start");
+            }
         }
     }
 }

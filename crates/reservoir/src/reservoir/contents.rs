@@ -79,23 +79,20 @@ impl Reservoir {
                 changes.add(id, self.ram.forget(&id));
             }
         }
-        for (object, bytes) in self.nvme.iter().flat_map(|nvme| nvme.under(bucket, prefix)) {
-            if !self.ram.pins.covers(&object) {
-                self.forget_on_nvme(&object);
-                changes.add(ObjectId::of(&object), bytes);
+        if let Some(nvme) = &self.nvme {
+            for (object, bytes) in nvme.under(bucket, prefix) {
+                let id = ObjectId::of(&object);
+                if !self.ram.pins.covers(&object) {
+                    nvme.remove(&id);
+                    changes.add(id, bytes);
+                }
             }
         }
         changes.sum()
     }
 
-    fn forget_on_nvme(&self, object: &ObjectVersion) {
-        if let Some(nvme) = &self.nvme {
-            nvme.store.remove_object(&ObjectId::of(object));
-        }
-    }
-
-    /// Pins what is cached under a prefix, and what comes later. Pins are capped at three quarters of the RAM budget; what
-    /// comes past that is cached as usual.
+    /// Pins what is cached under a prefix, and what comes later. Pins are capped at three quarters of each budget;
+    /// what comes past that is cached as usual.
     pub fn pin(&self, bucket: &BucketName, prefix: &str) -> CacheChange {
         self.ram.pins.add(bucket, prefix);
         let mut changes = Changes::default();
@@ -104,9 +101,12 @@ impl Reservoir {
                 changes.add(id, self.ram.pin_entry(&entry));
             }
         }
-        for (object, bytes) in self.nvme.iter().flat_map(|nvme| nvme.under(bucket, prefix)) {
-            self.set_pinned_on_nvme(&object, true);
-            changes.add(ObjectId::of(&object), bytes);
+        if let Some(nvme) = &self.nvme {
+            for (object, bytes) in nvme.under(bucket, prefix) {
+                if nvme.pin(&object) {
+                    changes.add(ObjectId::of(&object), bytes);
+                }
+            }
         }
         changes.sum()
     }
@@ -120,19 +120,15 @@ impl Reservoir {
                 changes.add(id, self.ram.unpin_entry(&entry));
             }
         }
-        for (object, bytes) in self.nvme.iter().flat_map(|nvme| nvme.under(bucket, prefix)) {
-            if !self.ram.pins.covers(&object) {
-                self.set_pinned_on_nvme(&object, false);
-                changes.add(ObjectId::of(&object), bytes);
+        if let Some(nvme) = &self.nvme {
+            for (object, bytes) in nvme.under(bucket, prefix) {
+                let id = ObjectId::of(&object);
+                if !self.ram.pins.covers(&object) && nvme.unpin(&id) {
+                    changes.add(id, bytes);
+                }
             }
         }
         changes.sum()
-    }
-
-    fn set_pinned_on_nvme(&self, object: &ObjectVersion, pinned: bool) {
-        if let Some(nvme) = &self.nvme {
-            nvme.store.set_pinned(&ObjectId::of(object), pinned);
-        }
     }
 
     /// How much of an object is in each tier.

@@ -56,3 +56,26 @@ async fn a_restart_after_shutdown_is_warm() {
     assert_eq!(reservoir.resident(&object), crate::Residency::default());
     reservoir.shutdown(Duration::from_secs(10)).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pinned_objects_are_pinned_on_nvme_too() {
+    let (dir, source) = (tempfile::tempdir().unwrap(), FakeSource::new());
+    let reservoir = with_nvme(dir.path(), 16 * MIB).await;
+    let object = object("pinned/a", "1", 15 * MIB);
+    reservoir.pin(&bucket(), "pinned/");
+    check_slowly(&reservoir, &object, &source).await;
+    let scan = super::object("scan", "1", 40 * MIB);
+    check_slowly(&reservoir, &scan, &source).await;
+    eventually("what is past the cap in ram is pinned on nvme", || {
+        let on_nvme = reservoir.resident(&object).nvme_bytes;
+        on_nvme > 0 && reservoir.stats().pinned_bytes == 12 * MIB + on_nvme
+    })
+    .await;
+    assert_eq!(
+        reservoir.evict(&bucket(), "pinned/"),
+        crate::CacheChange::default()
+    );
+    assert_eq!(reservoir.unpin(&bucket(), "pinned/").objects, 1);
+    assert_eq!(reservoir.stats().pinned_bytes, 0);
+    reservoir.shutdown(Duration::from_secs(10)).await;
+}
