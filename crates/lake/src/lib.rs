@@ -26,7 +26,7 @@ pub use memory::MemoryLake;
 pub use open::{AddressStyle, OpenOptions, open};
 pub use operation::Operation;
 pub use prefixed::Prefixed;
-pub use throttled::{ThrottleOptions, Throttled};
 pub use retry::{RetryBudget, RetryPolicy};
 pub use scheduler::{FetchPriority, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
 pub use selftest::LakeReport;
+pub use throttled::{ThrottleOptions, Throttled};
