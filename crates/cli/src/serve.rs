@@ -107,9 +107,8 @@ fn announce(node: &Node, output: Output) {
     if output.json {
         print_line(&addresses(node).to_string());
     } else if std::io::stdout().is_terminal() {
-        for line in screen(node) {
-            print_line(&line);
-        }
+        // In one write, so that no log line falls into it.
+        print_line(&screen(node).join("\n"));
     } else {
         print_line(&format!("s3 {}", node.s3_url()));
         print_line(&format!("admin {}", node.admin_url()));

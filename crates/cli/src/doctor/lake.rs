@@ -89,8 +89,10 @@ fn promises(url: &str, report: &LakeReport) -> Vec<Finding> {
     // What cannot be written cannot be tested further.
     let tested = if report.writable { &others[..] } else { &[] };
     let finding = |(check, holds, grade, meaning): &(&'static str, bool, Grade, &str)| {
-        let found = format!("{url}: {}", if *holds { "yes" } else { "no" });
+        let found = if *holds { "yes" } else { "no" };
         Finding::new(check, if *holds { Grade::Fine } else { *grade }, found, *meaning)
     };
-    std::iter::once(&writable).chain(tested).map(finding).collect()
+    let lake = Finding::new("lake", Grade::Fine, url, "");
+    let promises = std::iter::once(&writable).chain(tested).map(finding);
+    std::iter::once(lake).chain(promises).collect()
 }
