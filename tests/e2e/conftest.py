@@ -19,9 +19,10 @@ _names = itertools.count(1)
 def pytest_runtest_makereport(item, call):
     """A failing test shows the end of the log of every node it used."""
     if call.when == "call" and call.excinfo:
-        for value in item.funcargs.values():
-            if isinstance(value, Node):
-                item.add_report_section("call", f"log of {value.root}", value.log_text()[-3000:])
+        nodes = [value for value in item.funcargs.values() if isinstance(value, Node)]
+        for node in {id(node): node for node in nodes + getattr(item, "own_nodes", [])}.values():
+            lines = [line for line in node.log_text().splitlines() if "forebay::access" not in line]
+            item.add_report_section("call", f"log of {node.root}", "\n".join(lines[-20:]))
 
 
 def seaweed_endpoint() -> str:
@@ -79,9 +80,9 @@ def any_node(request):
 
 
 @pytest.fixture
-def own_node(tmp_path):
+def own_node(request, tmp_path):
     """Makes nodes that belong to the test alone; they are killed and removed at its end."""
-    nodes = []
+    nodes = request.node.own_nodes = []
 
     def make(**options) -> Node:
         root = tmp_path / f"node-{len(nodes)}"

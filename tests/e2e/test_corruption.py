@@ -9,7 +9,7 @@ from conftest import new_bucket
 from forebay_node import wait_for
 from payload import KIB, MIB, payload, same
 
-SIZE = 20 * MIB
+SIZE = 30 * MIB
 
 
 def flip_file(path: Path) -> int:
@@ -61,7 +61,7 @@ def read_all(node, bucket, bodies):
 @pytest.fixture
 def filled(own_node):
     """A node whose NVMe tier holds more than its RAM tier can."""
-    node = own_node(ram="32MiB", nvme="256MiB").start()
+    node = own_node(ram="64MiB", nvme="256MiB").start()
     bucket = new_bucket(node.client())
     bodies = cold_objects(node, bucket)
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_ranged_reads_catch_flipped_bits_too(filled):
 
 
 def ram_only(own_node, **env):
-    node = own_node(ram="128MiB", nvme="0", env=env).start()
+    node = own_node(ram="256MiB", nvme="0", env=env).start()
     bucket = new_bucket(node.client())
     bodies = cold_objects(node, bucket)
     read_all(node, bucket, bodies)

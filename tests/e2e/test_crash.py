@@ -157,9 +157,9 @@ def test_kill_during_complete_is_whole_or_absent(own_node, delay_ms):
 
 @pytest.mark.parametrize("reads", [3, 40])
 def test_kill_during_fill_and_eviction(own_node, reads):
-    node = own_node(ram="32MiB", nvme="64MiB").start()
+    node = own_node(ram="64MiB", nvme="64MiB").start()
     bucket = new_bucket(node.client())
-    count, size = 24, 6 * MIB  # 144 MiB through 96 MiB of cache
+    count, size = 32, 6 * MIB  # 192 MiB through 128 MiB of cache
     folder = node.lake_dir / bucket
     folder.mkdir(exist_ok=True)
     for number in range(count):

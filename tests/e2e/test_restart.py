@@ -9,7 +9,7 @@ import pytest
 from conftest import new_bucket
 from payload import MIB, payload, same
 
-SIZE = 24 * MIB
+SIZE = 40 * MIB
 
 
 def warm(node):
@@ -38,7 +38,7 @@ def read_all(node, bucket, bodies) -> int:
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 def test_nvme_content_survives(own_node, how):
-    node = own_node(ram="32MiB", nvme="256MiB").start()
+    node = own_node(ram="64MiB", nvme="256MiB").start()
     bucket, bodies = warm(node)
     if how == "stop":
         assert node.stop() == 0
@@ -80,7 +80,7 @@ def test_running_download_finishes_on_a_graceful_stop(own_node):
 
 
 def test_foreign_and_damaged_files_are_set_aside(own_node):
-    node = own_node(ram="32MiB", nvme="256MiB").start()
+    node = own_node(ram="64MiB", nvme="256MiB").start()
     bucket, bodies = warm(node)
     node.stop()
     files = node.segment_files()
@@ -94,7 +94,7 @@ def test_foreign_and_damaged_files_are_set_aside(own_node):
 
 
 def test_every_file_of_the_tier_cut_short_is_no_crash(own_node):
-    node = own_node(ram="32MiB", nvme="256MiB").start()
+    node = own_node(ram="64MiB", nvme="256MiB").start()
     bucket, bodies = warm(node)
     node.stop()
     for path in node.data.rglob("*"):
@@ -107,7 +107,7 @@ def test_every_file_of_the_tier_cut_short_is_no_crash(own_node):
 def test_full_disk_means_smaller_cache_not_failure(own_node):
     if os.geteuid() != 0 or not shutil.which("mount"):
         pytest.skip("a small file system can only be mounted by root")
-    node = own_node(ram="32MiB", nvme="1GiB")
+    node = own_node(ram="64MiB", nvme="1GiB")
     node.data.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(node.data)], capture_output=True)
     if mounted.returncode != 0:
