@@ -68,8 +68,14 @@ impl Engine {
     }
 }
 
-/// Turns what was asked for into bytes of this object; `None` means all of an empty object.
-pub(crate) fn resolve_range(request: RangeRequest, info: &ObjectInfo) -> Result<Option<ByteRange>> {
+impl RangeRequest {
+    /// The bytes of this object that are meant; `None` means all of an empty object. `OutOfRange` if there are none.
+    pub fn resolve(self, info: &ObjectInfo) -> Result<Option<ByteRange>> {
+        resolve_range(self, info)
+    }
+}
+
+fn resolve_range(request: RangeRequest, info: &ObjectInfo) -> Result<Option<ByteRange>> {
     let bytes = info.bytes;
     let past_end = || {
         Error::new(Kind::OutOfRange, "the range starts past the end of the object")

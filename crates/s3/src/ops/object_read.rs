@@ -69,7 +69,8 @@ pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<Hea
             ));
         }
     }
-    let range = resolve(wanted, &info)?;
+    let resolved = wanted.resolve(&info);
+    let range = resolved.map_err(|error| range_failure(&error, wanted, &request.extensions))?;
     let shown = Shown::new(&info, wanted, range, input.checksum_mode.as_ref());
     if shown.content_range.is_some()
         && let Some(context) = RequestContext::of(&request.extensions)
@@ -147,30 +148,6 @@ fn wanted_range(range: Option<Range>, part_number: Option<i32>) -> S3Result<Rang
             InvalidRequest,
             "give either a range or a partNumber, not both"
         )),
-    }
-}
-
-/// The bytes that a HEAD speaks about; the same rules as the engine's.
-fn resolve(wanted: RangeRequest, info: &ObjectInfo) -> S3Result<Option<ByteRange>> {
-    let past_end = || s3_error!(InvalidRange, "the range starts past the end of the object");
-    let bytes = info.bytes;
-    match wanted {
-        RangeRequest::Whole => Ok(ByteRange::whole(bytes)),
-        RangeRequest::Bounded { first, last } => ByteRange::new(first, last.saturating_add(1).min(bytes))
-            .map(Some)
-            .map_err(|_| past_end()),
-        RangeRequest::From(first) => ByteRange::new(first, bytes).map(Some).map_err(|_| past_end()),
-        RangeRequest::Last(0) => Err(past_end()),
-        RangeRequest::Last(count) => Ok(ByteRange::new(bytes.saturating_sub(count), bytes).ok()),
-        RangeRequest::Part(1) if info.part_bytes.is_empty() => Ok(ByteRange::whole(bytes)),
-        RangeRequest::Part(number) => {
-            let index = usize::from(number) - 1;
-            let Some(part_bytes) = info.part_bytes.get(index) else {
-                return Err(no_such_part());
-            };
-            let start: u64 = info.part_bytes[..index].iter().sum();
-            Ok(ByteRange::new(start, start + part_bytes).ok())
-        }
     }
 }
 
