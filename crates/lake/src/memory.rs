@@ -4,7 +4,9 @@
 //! read goes on with what it started on while the object is replaced. Nothing is bounded and nothing survives
 //! the process: it is for tests and for trying things out.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod list;
+
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -19,12 +21,9 @@ use crate::etag::{
 };
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
-    ListedObject, ObjectMeta, PartNumber, PartReceipt, PutMode, PutOptions, PutReceipt, UpdateToken,
-    UploadId, resolve_range,
+    ObjectMeta, PartNumber, PartReceipt, PutMode, PutOptions, PutReceipt, UpdateToken, UploadId,
+    resolve_range,
 };
-
-/// What `list` returns when the caller names no limit.
-const LIST_LIMIT_DEFAULT: usize = 1000;
 
 /// The size of the pieces in which a body is handed out.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -229,7 +228,7 @@ impl Lake for MemoryLake {
     }
 
     async fn list(&self, options: ListOptions) -> Result<ListPage> {
-        Ok(page_of(&self.state.lock().objects, &options))
+        Ok(list::page_of(&self.state.lock().objects, &options))
     }
 
     async fn start_upload(&self, key: &ObjectKey, attributes: Attributes) -> Result<UploadId> {
@@ -351,53 +350,6 @@ async fn collect(body: ByteStream) -> Result<Bytes> {
         Ok(whole)
     });
     Ok(whole.await?.freeze())
-}
-
-/// One page, by looking at every key: slow, and hard to get wrong.
-fn page_of(objects: &BTreeMap<ObjectKey, Stored>, options: &ListOptions) -> ListPage {
-    let limit = if options.limit == 0 {
-        LIST_LIMIT_DEFAULT
-    } else {
-        options.limit
-    };
-    let mut page = ListPage::default();
-    let mut seen = BTreeSet::new();
-    let mut last = None;
-    for (key, stored) in objects {
-        let group = group_of(key.as_str(), options);
-        let name = group.unwrap_or(key.as_str());
-        let is_past = options.start_after.as_deref().is_none_or(|start| name > start);
-        if !key.as_str().starts_with(&options.prefix) || !is_past || seen.contains(name) {
-            continue;
-        }
-        if seen.len() == limit {
-            page.next = last;
-            break;
-        }
-        seen.insert(name);
-        last = Some(name.to_owned());
-        match group {
-            Some(group) => page.prefixes.push(group.to_owned()),
-            None => page.objects.push(ListedObject {
-                key: key.clone(),
-                bytes: stored.body.len() as u64,
-                version: stored.version.clone(),
-                modified: stored.modified,
-            }),
-        }
-    }
-    page
-}
-
-/// The common prefix that a key falls under, if it has the delimiter after the prefix.
-fn group_of<'a>(key: &'a str, options: &ListOptions) -> Option<&'a str> {
-    let delimiter = options
-        .delimiter
-        .as_deref()
-        .filter(|delimiter| !delimiter.is_empty())?;
-    let rest = key.strip_prefix(&options.prefix)?;
-    let end = options.prefix.len() + rest.find(delimiter)? + delimiter.len();
-    Some(&key[..end])
 }
 
 struct Writer {

@@ -240,3 +240,17 @@ pub(super) fn explain(what: &'static str, errno: Errno) -> Error {
         _ => Error::io(what, errno.into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_read_only_one_are_told_apart() {
+        assert_eq!(explain("x", Errno::NOSPC).kind(), Kind::NoSpace);
+        assert_eq!(explain("x", Errno::DQUOT).kind(), Kind::NoSpace);
+        assert_eq!(explain("x", Errno::ROFS).kind(), Kind::Denied);
+        assert_eq!(explain("x", Errno::ACCESS).kind(), Kind::Denied);
+        assert_eq!(explain("x", Errno::IO).kind(), Kind::Io);
+    }
+}

@@ -40,7 +40,7 @@ fn attributes_of(generation: u64) -> Attributes {
 /// Every third write is a multipart upload.
 async fn write(lake: &FolderLake, name: &str, generation: u64) {
     let (key, body, attributes) = (key(name), body_of(generation), attributes_of(generation));
-    if generation % 3 != 0 {
+    if !generation.is_multiple_of(3) {
         lake.put(
             &key,
             body,
@@ -143,7 +143,7 @@ async fn check(lake: &FolderLake, acknowledged: &HashMap<String, u64>) -> u64 {
             bytes == body_of(generation),
             "{name} has the bytes of generation {generation}"
         );
-        if generation % 3 == 0 {
+        if generation.is_multiple_of(3) {
             assert!(version.as_str().ends_with("-2"), "{name} has the etag {version}");
         } else {
             assert_eq!(version.as_str(), md5_hex(&bytes), "{name}");
