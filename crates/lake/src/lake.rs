@@ -109,7 +109,11 @@ pub struct GetResult {
 
 impl fmt::Debug for GetResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GetResult").field("meta", &self.meta).field("start", &self.start).field("bytes", &self.bytes).finish()
+        f.debug_struct("GetResult")
+            .field("meta", &self.meta)
+            .field("start", &self.start)
+            .field("bytes", &self.bytes)
+            .finish()
     }
 }
 
@@ -225,7 +229,12 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
 
     /// Starts writing an object of unknown size; `options.attributes` are what is known already.
     /// `bytes_hint` is the expected size, if known, and only helps to choose part sizes.
-    async fn writer(&self, key: &ObjectKey, options: PutOptions, bytes_hint: Option<u64>) -> Result<Box<dyn LakeWriter>>;
+    async fn writer(
+        &self,
+        key: &ObjectKey,
+        options: PutOptions,
+        bytes_hint: Option<u64>,
+    ) -> Result<Box<dyn LakeWriter>>;
 
     /// Writes a small object in one call.
     async fn put(&self, key: &ObjectKey, body: Bytes, options: PutOptions) -> Result<PutReceipt> {
@@ -249,10 +258,23 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
     async fn start_upload(&self, key: &ObjectKey, attributes: Attributes) -> Result<UploadId>;
 
     /// Stores a part; the same number again replaces it. `bytes` is the exact size of `body`.
-    async fn upload_part(&self, key: &ObjectKey, upload: &UploadId, number: PartNumber, bytes: u64, body: ByteStream) -> Result<PartReceipt>;
+    async fn upload_part(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        number: PartNumber,
+        bytes: u64,
+        body: ByteStream,
+    ) -> Result<PartReceipt>;
 
     /// Joins the named parts, in ascending order of their numbers, into the object.
-    async fn complete_upload(&self, key: &ObjectKey, upload: &UploadId, parts: &[PartReceipt], options: PutOptions) -> Result<PutReceipt>;
+    async fn complete_upload(
+        &self,
+        key: &ObjectKey,
+        upload: &UploadId,
+        parts: &[PartReceipt],
+        options: PutOptions,
+    ) -> Result<PutReceipt>;
 
     /// Forgets an upload and its parts; forgetting twice is fine.
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()>;
