@@ -256,9 +256,14 @@ async fn watch_lakes(parts: Arc<Parts>) -> Result<()> {
             () = parts.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(WATCH_PERIOD) => {}
         }
-        if parts.serving.get().is_some() {
-            for lake in &parts.lakes {
-                WatchedLake::look(lake).await;
+        if parts.serving.get().is_none() {
+            continue;
+        }
+        for lake in &parts.lakes {
+            // A lake that does not answer must not hold up a shutdown.
+            tokio::select! {
+                () = parts.stop.cancelled() => return Ok(()),
+                () = WatchedLake::look(lake) => {}
             }
         }
     }
@@ -274,6 +279,7 @@ fn make_folders(options: &NodeOptions) -> Result<()> {
     };
     make(&options.data_dir, "data")?;
     make_private(&options.nvme_dir())?;
+    keep_data_private(options)?;
     match (options.lake_place, options.lake.as_folder()) {
         (LakePlace::Default, Some(folder)) => make(&folder, "data"),
         (LakePlace::Chosen, Some(folder)) if !folder.is_dir() => {
@@ -284,6 +290,23 @@ fn make_folders(options: &NodeOptions) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// A lake folder with the data folder inside would serve the keys and the cache to whoever may read a bucket.
+fn keep_data_private(options: &NodeOptions) -> Result<()> {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let data = whole(&options.data_dir);
+    let buckets = options.buckets.iter().filter_map(|bucket| bucket.lake.as_ref());
+    for lake in std::iter::once(&options.lake).chain(buckets) {
+        if let Some(folder) = lake.as_folder().filter(|folder| data.starts_with(whole(folder))) {
+            let message = "the data folder lies inside the lake, which would serve its keys to clients; \
+                           choose another with --data";
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("data", data.display())
+                .with("lake", folder.display()));
+        }
+    }
+    Ok(())
 }
 
 /// What is cached may be secret on this host even if the lake's own rules would hide it.
@@ -306,6 +329,9 @@ async fn bind(addr: SocketAddr, setting: &'static str) -> Result<TcpListener> {
             }
             std::io::ErrorKind::PermissionDenied => {
                 format!("this user may not listen on {addr}; choose a port above 1023")
+            }
+            std::io::ErrorKind::AddrNotAvailable => {
+                format!("{addr} is not an address of this machine; choose another with --{setting}")
             }
             _ => format!("cannot listen on {addr}: {why}"),
         };

@@ -139,7 +139,34 @@ impl Serialize for Secret {
 
 impl<'de> Deserialize<'de> for Secret {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self)
+        deserializer.deserialize_str(SecretVisitor).map(Self)
+    }
+}
+
+/// Takes text only, and does not repeat anything else: serde's own message would quote a number.
+struct SecretVisitor;
+
+impl serde::de::Visitor<'_> for SecretVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text in quotes")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.to_owned())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<String, E> {
+        Err(E::custom("a secret is a text in quotes"))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<String, E> {
+        self.visit_i64(0)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<String, E> {
+        self.visit_i64(0)
     }
 }
 

@@ -136,3 +136,12 @@ fn every_setting_is_in_the_reference() {
     let known: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.key.to_owned()).collect();
     assert_eq!(keys, known);
 }
+
+#[test]
+fn a_secret_without_quotes_is_an_error_that_does_not_repeat_it() {
+    for secret in ["1234567890", "-1234567890", "1234567890.5"] {
+        let error = Config::parse(&format!("[[key]]\nid = 'abc'\nsecret = {secret}")).unwrap_err();
+        assert!(error.to_string().contains("in quotes"), "{error}");
+        assert!(!format!("{error:?}").contains("1234567890"), "{error:?}");
+    }
+}

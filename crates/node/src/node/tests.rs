@@ -94,6 +94,22 @@ async fn a_chosen_lake_folder_must_be_there() {
     assert!(!dir.path().join("typo").exists());
 }
 
+#[tokio::test]
+async fn a_lake_around_the_data_folder_is_refused_because_it_would_serve_the_keys() {
+    let dir = tempfile::tempdir().unwrap();
+    let around = [
+        format!("lake = '{}'", dir.path().display()),
+        format!("lake = '{}'", dir.path().join("data").display()),
+        format!("[[bucket]]\nname = 'all'\nlake = '{}'", dir.path().display()),
+    ];
+    for more in around {
+        let error = Node::start(options(dir.path(), &more)).await.unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidInput, "{more}");
+        assert!(error.to_string().contains("--data"), "{error}");
+        assert!(!KeyFile::path(&dir.path().join("data")).exists(), "{more}");
+    }
+}
+
 #[test]
 fn the_key_file_counts_only_while_no_key_is_configured() {
     let file = KeyFile {
