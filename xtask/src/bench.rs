@@ -60,11 +60,12 @@ pub(crate) struct S3Args {
 }
 
 /// Runs a bench; `false` if a figure misses what it must reach.
-pub(crate) fn run(workspace: &Workspace, args: &BenchArgs) -> Result<bool> {
+pub(crate) fn run(args: &BenchArgs) -> Result<bool> {
     match &args.name {
+        // Does not look for the workspace: that takes longer than the write.
         Name::Writer { path, bytes } => put::write_and_sync(path, *bytes).map(|()| true),
-        Name::S3(options) if !cfg!(debug_assertions) => s3::run(workspace, options),
-        Name::S3(_) => again_in_release(workspace),
+        Name::S3(options) if !cfg!(debug_assertions) => s3::run(&Workspace::find()?, options),
+        Name::S3(_) => again_in_release(&Workspace::find()?),
     }
 }
 

@@ -37,11 +37,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let outcome = Workspace::find().and_then(|workspace| match args.command {
-        Command::Check(args) => check::run(&workspace, &args),
-        Command::Test(args) => test::run(&workspace, &args),
-        Command::Bench(args) => bench::run(&workspace, &args),
-    });
+    let outcome = match args.command {
+        Command::Check(args) => Workspace::find().and_then(|workspace| check::run(&workspace, &args)),
+        Command::Test(args) => Workspace::find().and_then(|workspace| test::run(&workspace, &args)),
+        Command::Bench(args) => bench::run(&args),
+    };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -114,12 +114,8 @@ impl BenchNode {
     }
 
     /// Signs for it.
-    pub(super) fn signer(&self) -> Signer {
-        Signer {
-            key: KEY.to_owned(),
-            secret: SECRET.to_owned(),
-            host: self.s3.to_string(),
-        }
+    pub(super) fn signer(&self) -> Result<Signer> {
+        Signer::new(KEY, SECRET, &self.s3.to_string())
     }
 
     /// Sends one signed request and reads the answer to its end.
@@ -129,7 +125,7 @@ impl BenchNode {
         } else {
             Body::None
         };
-        exchange(self.s3, &self.signer().request(method, path, extra, body)?)
+        exchange(self.s3, &self.signer()?.request(method, path, extra, body)?)
     }
 
     /// The sum of all series of a metric whose labels contain `label`.

@@ -14,14 +14,29 @@ use crate::command;
 const REGION: &str = "us-east-1";
 
 /// Whose keys, and for which host.
-#[derive(Clone)]
 pub(super) struct Signer {
-    pub(super) key: String,
-    pub(super) secret: String,
-    pub(super) host: String,
+    key: String,
+    secret: String,
+    host: String,
+    stamp: String,
 }
 
 impl Signer {
+    /// Signs from now on, for at most 15 minutes.
+    pub(super) fn new(key: &str, secret: &str, host: &str) -> Result<Self> {
+        Ok(Self {
+            key: key.to_owned(),
+            secret: secret.to_owned(),
+            host: host.to_owned(),
+            stamp: stamp()?,
+        })
+    }
+
+    /// The same, from now on.
+    pub(super) fn again(&self) -> Result<Self> {
+        Self::new(&self.key, &self.secret, &self.host)
+    }
+
     /// A request with its signature in the headers, ready for the socket; a body follows if `body_bytes` is not 0.
     pub(super) fn request(
         &self,
@@ -30,7 +45,7 @@ impl Signer {
         extra: &[(&str, &str)],
         body: Body<'_>,
     ) -> Result<Vec<u8>> {
-        let stamp = stamp()?;
+        let stamp = &self.stamp;
         let (hash, length) = match body {
             Body::None => ("UNSIGNED-PAYLOAD".to_owned(), 0),
             Body::Unsigned(length) => ("UNSIGNED-PAYLOAD".to_owned(), length),
@@ -39,7 +54,7 @@ impl Signer {
         let headers = [
             ("host", self.host.as_str()),
             ("x-amz-content-sha256", &hash),
-            ("x-amz-date", &stamp),
+            ("x-amz-date", stamp),
         ];
         let names = headers.map(|(name, _)| name).join(";");
         let listed: String = headers
@@ -47,8 +62,8 @@ impl Signer {
             .map(|(name, value)| format!("{name}:{value}\n"))
             .collect();
         let canonical = format!("{method}\n{path}\n\n{listed}\n{names}\n{hash}");
-        let scope = scope(&stamp);
-        let signature = self.signature(&stamp, &scope, &canonical)?;
+        let scope = scope(stamp);
+        let signature = self.signature(stamp, &scope, &canonical)?;
         let mut request = format!("{method} {path} HTTP/1.1\r\n");
         for (name, value) in headers.iter().chain(extra) {
             let _ = write!(request, "{name}: {value}\r\n");
@@ -66,8 +81,8 @@ impl Signer {
 
     /// A presigned path for clients that cannot sign.
     pub(super) fn presigned(&self, method: &str, path: &str) -> Result<String> {
-        let stamp = stamp()?;
-        let scope = scope(&stamp);
+        let stamp = &self.stamp;
+        let scope = scope(stamp);
         let credential = format!("{}/{scope}", self.key).replace('/', "%2F");
         let query = format!(
             "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={credential}&X-Amz-Date={stamp}\
@@ -79,7 +94,7 @@ impl Signer {
         );
         Ok(format!(
             "{path}?{query}&X-Amz-Signature={}",
-            self.signature(&stamp, &scope, &canonical)?
+            self.signature(stamp, &scope, &canonical)?
         ))
     }
 

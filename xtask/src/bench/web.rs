@@ -96,14 +96,14 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Runs wrk over some paths and returns bytes per second.
+/// Runs wrk over some paths and returns how many bytes came in how many seconds.
 pub(super) fn wrk(
     address: SocketAddr,
     paths: &[String],
     connections: usize,
     seconds: f64,
     dir: &Path,
-) -> Result<f64> {
+) -> Result<(f64, f64)> {
     if !command::exists("wrk") {
         bail!("wrk is needed: `apt-get install wrk`");
     }
@@ -136,5 +136,5 @@ pub(super) fn wrk(
     if figure("errors=")? > 0.0 {
         bail!("wrk met errors:\n{text}");
     }
-    Ok(figure("bytes=")? / (figure("micros=")? / 1e6))
+    Ok((figure("bytes=")?, figure("micros=")? / 1e6))
 }

@@ -30,11 +30,7 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
         .trim_start_matches("http://")
         .parse()
         .context("SeaweedFS's address")?;
-    let signer = Signer {
-        key: seaweed::KEY.to_owned(),
-        secret: seaweed::SECRET.to_owned(),
-        host: address.to_string(),
-    };
+    let signer = Signer::new(seaweed::KEY, seaweed::SECRET, &address.to_string())?;
     exchange(
         address,
         &signer.request("PUT", &format!("/{LAKE}"), &[], Body::Unsigned(0))?,
@@ -102,7 +98,7 @@ fn many_readers(page: &mut Page, node: &BenchNode, relay: &Relay) -> Result<()> 
         node.metric("forebay_lake_read_bytes_total", "")?,
     );
     let request = node
-        .signer()
+        .signer()?
         .request("GET", &format!("/{BUCKET}/shared"), &[], Body::None)?;
     let load = Load {
         address: node.s3,

@@ -30,10 +30,9 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
         ram: "256MiB",
         nvme: "1GiB",
     })?;
-    let requests = (0..OBJECTS).map(|number| {
-        node.signer()
-            .request("GET", &format!("/{BUCKET}/o{number}"), &[], Body::None)
-    });
+    let signer = node.signer()?;
+    let sign = |number| signer.request("GET", &format!("/{BUCKET}/o{number}"), &[], Body::None);
+    let requests = (0..OBJECTS).map(sign);
     let requests = requests.collect::<Result<Vec<_>>>()?;
     let outcome = Load {
         address: node.s3,

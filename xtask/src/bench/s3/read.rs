@@ -51,24 +51,23 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
         .trim_start_matches("http://")
         .parse()
         .context("SeaweedFS's address")?;
-    let peer_signer = Signer {
-        key: seaweed::KEY.to_owned(),
-        secret: seaweed::SECRET.to_owned(),
-        host: peer_address.to_string(),
-    };
+    let peer_signer = Signer::new(seaweed::KEY, seaweed::SECRET, &peer_address.to_string())?;
     fill_peer(peer_address, &peer_signer)?;
 
     let ours = Contender {
         name: "forebay",
         address: node.s3,
         pid: node.pid(),
-        signer: node.signer(),
+        signer: node.signer()?,
     };
-    let at_nginx = |name, address: SocketAddr| Contender {
-        name,
-        address,
-        pid: nginx.pid(),
-        signer: node.signer(),
+    // nginx gets the same headers, and ignores them.
+    let at_nginx = |name, address: SocketAddr| -> Result<Contender> {
+        Ok(Contender {
+            name,
+            address,
+            pid: nginx.pid(),
+            signer: node.signer()?,
+        })
     };
     let peer = Contender {
         name: "SeaweedFS",
@@ -77,11 +76,11 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
         signer: peer_signer,
     };
 
-    by_wrk(world, page, &ours, &at_nginx("nginx", nginx.sendfile))?;
+    by_wrk(world, page, &ours, &at_nginx("nginx", nginx.sendfile)?)?;
     let large = [
         ours,
-        at_nginx("nginx, sendfile off", nginx.copying),
-        at_nginx("nginx", nginx.sendfile),
+        at_nginx("nginx, sendfile off", nginx.copying)?,
+        at_nginx("nginx", nginx.sendfile)?,
         peer,
     ];
     large_reads(world, page, &large)?;
@@ -89,7 +88,7 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
     small_reads(
         world,
         page,
-        &[ours, at_nginx("nginx, open_file_cache", nginx.cached), peer],
+        &[ours, at_nginx("nginx, open_file_cache", nginx.cached)?, peer],
     )
 }
 
@@ -111,11 +110,8 @@ fn fill_peer(address: SocketAddr, signer: &Signer) -> Result<()> {
 }
 
 fn requests(contender: &Contender, name: &str, count: usize) -> Result<Vec<Vec<u8>>> {
-    let sign = |number| {
-        contender
-            .signer
-            .request("GET", &format!("/{BUCKET}/{name}-{number}"), &[], Body::None)
-    };
+    let signer = contender.signer.again()?;
+    let sign = |number| signer.request("GET", &format!("/{BUCKET}/{name}-{number}"), &[], Body::None);
     (0..count).map(sign).collect()
 }
 
@@ -129,16 +125,11 @@ fn by_wrk(world: &World<'_>, page: &mut Page, ours: &Contender, limit: &Contende
                 .presigned("GET", &format!("/{BUCKET}/large-{number}"))
         });
         let before = cpu_micros(contender.pid);
-        let rate = wrk(
-            contender.address,
-            &paths.collect::<Result<Vec<_>>>()?,
-            8,
-            world.options.seconds,
-            &world.dir,
-        )?;
-        let gib = rate * world.options.seconds / (1024.0 * MIB as f64);
+        let paths = paths.collect::<Result<Vec<_>>>()?;
+        let (bytes, seconds) = wrk(contender.address, &paths, 8, world.options.seconds, &world.dir)?;
+        let gib = bytes / (1024.0 * MIB as f64);
         Ok(Sample {
-            rate,
+            rate: bytes / seconds,
             cpu_micros: (cpu_micros(contender.pid) - before) / gib,
         })
     })?;

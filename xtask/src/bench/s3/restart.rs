@@ -12,7 +12,12 @@ use crate::bench::put;
 use crate::bench::sign::Body;
 
 const BUCKET: &str = "bench-bucket";
+/// What must be on NVMe before the restart.
 const PAGES: usize = 100_000;
+/// More objects than that, because some of their pages stay in RAM.
+const OBJECTS: usize = 106_000;
+/// A page goes to NVMe when it leaves RAM and the disk keeps up, so filling takes more than one pass.
+const PASSES_MAX: usize = 10;
 const PAGE_BYTES: u64 = 16 * KIB;
 /// How many of them are read to find the hit rate.
 const PROBES: usize = 20_000;
@@ -21,7 +26,7 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
     let lake = world.dir.join("lake");
     fs::create_dir_all(lake.join(BUCKET))?;
     let body = put::body(usize::try_from(PAGE_BYTES)?);
-    for number in 0..PAGES {
+    for number in 0..OBJECTS {
         fs::write(lake.join(BUCKET).join(format!("p{number:06}")), &body)?;
     }
     let url = format!("file://{}", lake.display());
@@ -35,8 +40,7 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
         nvme: "4GiB",
     };
     let node = BenchNode::start(&args)?;
-    read(&node, (0..PAGES).collect()).context("cannot fill the node")?;
-    let held = node.metric("forebay_tier_pages", "tier=\"nvme\"")?;
+    let held = fill(&node)?;
     let before = hit_rate(&node)?;
     node.stop()?;
     let node = BenchNode::start(&args)?;
@@ -48,15 +52,28 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
         what,
         "≤ 2 s",
         format!("{seconds:.2} s, {held:.0} pages on NVMe"),
-        seconds <= 2.0 && held >= 0.9 * PAGES as f64,
+        seconds <= 2.0 && held >= PAGES as f64,
     );
     let shown = format!("{:.1} % before, {:.1} % after", before * 100.0, after * 100.0);
     page.row("same, hit rate", "as before", shown, after >= before - 0.02);
     Ok(())
 }
 
+/// Reads everything until NVMe holds enough; returns how many pages it holds.
+fn fill(node: &BenchNode) -> Result<f64> {
+    let mut held = 0.0;
+    for _ in 0..PASSES_MAX {
+        read(node, (0..OBJECTS).collect()).context("cannot fill the node")?;
+        held = node.metric("forebay_tier_pages", "tier=\"nvme\"")?;
+        if held >= PAGES as f64 {
+            break;
+        }
+    }
+    Ok(held)
+}
+
 fn read(node: &BenchNode, numbers: Vec<usize>) -> Result<u64> {
-    let signer = node.signer();
+    let signer = node.signer()?;
     let sign = |number| signer.request("GET", &format!("/{BUCKET}/p{number:06}"), &[], Body::None);
     let requests = numbers.into_iter().map(sign).collect::<Result<Vec<_>>>()?;
     Ok(Load {
@@ -72,6 +89,6 @@ fn read(node: &BenchNode, numbers: Vec<usize>) -> Result<u64> {
 /// The share of bytes that a scattered fifth of the pages does not cost the lake.
 fn hit_rate(node: &BenchNode) -> Result<f64> {
     let before = node.metric("forebay_lake_read_bytes_total", "")?;
-    let bytes = read(node, (0..PROBES).map(|probe| probe * 7919 % PAGES).collect())? as f64;
+    let bytes = read(node, (0..PROBES).map(|probe| probe * 7919 % OBJECTS).collect())? as f64;
     Ok(1.0 - (node.metric("forebay_lake_read_bytes_total", "")? - before) / bytes)
 }

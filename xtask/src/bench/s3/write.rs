@@ -36,20 +36,21 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
     node.call("PUT", &format!("/{BUCKET}"), &[])?;
     let body = put::body(usize::try_from(BYTES)?);
     let puts = |name: &str| {
+        let signer = node.signer()?;
         let requests = (0..WRITERS).map(|number| {
             let path = format!("/{BUCKET}/{name}-{number}");
-            node.signer()
-                .request("PUT", &path, &[], Body::Unsigned(body.len()))
+            signer.request("PUT", &path, &[], Body::Unsigned(body.len()))
         });
         requests.collect::<Result<Vec<_>>>()
     };
     send_all(&node, &puts("warm")?, &body)?;
     write_all(&plain)?;
     let rounds = Rounds::run(2, world.options.rounds * 2, |contender| {
+        let heads = puts("put")?;
         let before = cpu_micros(node.pid());
         let start = Instant::now();
         if contender == 0 {
-            send_all(&node, &puts("put")?, &body)?;
+            send_all(&node, &heads, &body)?;
         } else {
             write_all(&plain)?;
         }
@@ -84,7 +85,7 @@ pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {
 fn single_signed(world: &World<'_>, page: &mut Page, node: &BenchNode, body: &[u8]) -> Result<()> {
     let rounds = Rounds::run(1, world.options.rounds, |_| {
         let mut request =
-            node.signer()
+            node.signer()?
                 .request("PUT", &format!("/{BUCKET}/single"), &[], Body::Signed(body))?;
         request.extend_from_slice(body);
         let start = Instant::now();
