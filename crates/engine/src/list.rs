@@ -4,6 +4,7 @@ use forebay_core::{BucketName, RESERVED_PREFIX, Result};
 use forebay_lake::{ListOptions, ListPage};
 
 use crate::Engine;
+use crate::bucket::Bucket;
 
 impl Engine {
     /// One page of keys in byte order. Pages are filled up to `limit` (0 = the lake's own page size).
@@ -20,11 +21,11 @@ impl Engine {
                     .into_iter()
                     .filter(|object| !object.key.is_reserved()),
             );
-            found.prefixes.extend(
-                page.prefixes
-                    .into_iter()
-                    .filter(|prefix| !prefix.starts_with(RESERVED_PREFIX)),
-            );
+            for prefix in page.prefixes {
+                if shows(&bucket, &prefix).await? {
+                    found.prefixes.push(prefix);
+                }
+            }
             found.next = page.next.map(skip_reserved);
             if nothing_there && found.objects.is_empty() && found.prefixes.is_empty() {
                 self.buckets.check_exists(&bucket).await?;
@@ -42,10 +43,33 @@ impl Engine {
     }
 }
 
-/// Where to go on: behind all our own documents if the page ended among them.
+/// Whether there is more under a common prefix than our own documents. Only an odd delimiter (`.`, `y`) makes it
+/// worth asking.
+async fn shows(bucket: &Bucket, prefix: &str) -> Result<bool> {
+    if prefix.starts_with(RESERVED_PREFIX) {
+        return Ok(false);
+    }
+    if !RESERVED_PREFIX.starts_with(prefix) {
+        return Ok(true);
+    }
+    let mut ask = ListOptions {
+        prefix: prefix.into(),
+        ..ListOptions::default()
+    };
+    loop {
+        let page = bucket.lake.list(ask.clone()).await?;
+        if page.objects.iter().any(|object| !object.key.is_reserved()) {
+            return Ok(true);
+        }
+        let Some(next) = page.next else { return Ok(false) };
+        ask.start_after = Some(skip_reserved(next));
+    }
+}
+
+/// Where to go on: behind all our own documents if the page ended among them. Never further back than the page did.
 fn skip_reserved(next: String) -> String {
     if next.starts_with(RESERVED_PREFIX) {
-        return format!("{RESERVED_PREFIX}{}", char::MAX);
+        return next.max(format!("{RESERVED_PREFIX}{}", char::MAX));
     }
     next
 }
