@@ -57,12 +57,12 @@ impl Engine {
         let (from, to) = (source.full_key(&info.key)?, target.full_key(&key)?);
 
         let write = self.freshness.begin_write(&target.name, &key);
-        target.handle.lake.copy(&from, &to, options).await?;
+        let receipt = target.handle.lake.copy(&from, &to, options).await?;
         write.done(None);
         self.reservoir.forget(&target.name, &key);
         let copied = self.refresh(target, &key).await?;
         if !tags.is_empty() {
-            document::write_tags(target, &copied, tags).await?;
+            self.tag_written(target, &key, &receipt.version, tags).await?;
         }
         Ok(WriteReceipt {
             version: copied.version.clone(),

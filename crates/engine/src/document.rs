@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Kind, ObjectKey, Result, Version};
 use forebay_lake::{Attributes, GetOptions, Lake, ListOptions, ObjectMeta, PutOptions};
 use futures::StreamExt;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -49,13 +50,40 @@ pub(crate) struct Tags {
     pub(crate) tags: Vec<Tag>,
 }
 
-/// Whether a bucket has documents beside objects, so that deletes need not look for them in vain.
+/// How long a bucket without tags is believed to have none; another node may add the first one.
+const NO_TAGS_FOR: Duration = Duration::from_secs(60);
+
+/// Whether a bucket has documents beside objects, so that reads and deletes need not look for them in vain.
 #[derive(Debug, Default)]
-pub(crate) struct DocumentsSeen(AtomicU8);
+pub(crate) struct DocumentsSeen {
+    any: AtomicU8,
+    tags: AtomicU8,
+    /// When it was last seen to have no tags.
+    no_tags_at: Mutex<Duration>,
+}
 
 impl DocumentsSeen {
     const NONE: u8 = 1;
     const SOME: u8 = 2;
+
+    async fn has_tags(&self, bucket: &Bucket, now: Duration) -> Result<bool> {
+        match self.tags.load(Ordering::Relaxed) {
+            Self::SOME => return Ok(true),
+            Self::NONE if now.saturating_sub(*self.no_tags_at.lock()) < NO_TAGS_FOR => return Ok(false),
+            _ => {}
+        }
+        let options = ListOptions {
+            prefix: TAGS_FOLDER.into(),
+            limit: 1,
+            ..ListOptions::default()
+        };
+        let has_tags = !bucket.lake.list(options).await?.objects.is_empty();
+        *self.no_tags_at.lock() = now;
+        // A tag that was set meanwhile is not forgotten.
+        let seen = if has_tags { Self::SOME } else { Self::NONE };
+        self.tags.fetch_max(seen, Ordering::Relaxed);
+        Ok(has_tags || self.tags.load(Ordering::Relaxed) == Self::SOME)
+    }
 }
 
 /// The document that holds an empty bucket.
@@ -121,7 +149,8 @@ fn key_beside(folder: &str, key: &ObjectKey) -> ObjectKey {
 }
 
 /// Metadata as the lake has it, turned into what clients see.
-pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta) -> Result<ObjectInfo> {
+/// `now` is monotonic time.
+pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta, now: Duration) -> Result<ObjectInfo> {
     let mut attributes = meta.attributes;
     let mut checksums = attributes
         .user
@@ -130,7 +159,14 @@ pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta) -> Result<
         .unwrap_or_default();
     let mut part_bytes = Vec::new();
     if attributes.user.remove(EXTRAS_ENTRY).is_some() {
-        let extras: Option<Extras> = read(&*bucket.lake, &key_beside(EXTRAS_FOLDER, &meta.key)).await?;
+        let extras: Option<Extras> = match read(&*bucket.lake, &key_beside(EXTRAS_FOLDER, &meta.key)).await {
+            // Bytes must not become unreadable because a note beside them is.
+            Err(error) if error.kind() == Kind::Corrupt => {
+                tracing::warn!(bucket = %bucket.name, key = %meta.key, %error, "going on without checksums and part sizes");
+                None
+            }
+            extras => extras?,
+        };
         if let Some(extras) =
             extras.filter(|extras| extras.key == meta.key && extras.object_version == meta.version)
         {
@@ -138,7 +174,7 @@ pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta) -> Result<
             part_bytes = extras.part_bytes;
         }
     }
-    Ok(ObjectInfo {
+    let mut info = ObjectInfo {
         bucket: bucket.name.clone(),
         key: meta.key,
         bytes: meta.bytes,
@@ -148,7 +184,13 @@ pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta) -> Result<
         token: meta.token,
         checksums,
         part_bytes,
-    })
+        tag_count: 0,
+    };
+    // Only a bucket that has tagged objects pays for the question.
+    if bucket.documents.has_tags(bucket, now).await? {
+        info.tag_count = read_tags(bucket, &info).await?.len();
+    }
+    Ok(info)
 }
 
 /// Attributes as the lake gets them when the checksums are known in time.
@@ -199,7 +241,7 @@ fn parse_checksums(text: &str) -> Vec<ObjectChecksum> {
 
 /// Keeps extras of an object that has just been written.
 pub(crate) async fn write_extras(bucket: &Bucket, extras: &Extras) -> Result<()> {
-    bucket.documents.0.store(DocumentsSeen::SOME, Ordering::Relaxed);
+    bucket.documents.any.store(DocumentsSeen::SOME, Ordering::Relaxed);
     write(&*bucket.lake, &key_beside(EXTRAS_FOLDER, &extras.key), extras).await
 }
 
@@ -209,7 +251,11 @@ pub(crate) async fn write_tags(bucket: &Bucket, info: &ObjectInfo, tags: Vec<Tag
     if tags.is_empty() {
         return bucket.lake.delete(&key).await;
     }
-    bucket.documents.0.store(DocumentsSeen::SOME, Ordering::Relaxed);
+    bucket.documents.any.store(DocumentsSeen::SOME, Ordering::Relaxed);
+    bucket
+        .documents
+        .tags
+        .store(DocumentsSeen::SOME, Ordering::Relaxed);
     let document = Tags {
         key: info.key.clone(),
         object_version: info.version.clone(),
@@ -235,7 +281,7 @@ pub(crate) async fn read_tags(bucket: &Bucket, info: &ObjectInfo) -> Result<Vec<
 
 /// Removes the documents of a deleted object. They would be ignored anyway, so a failure is only logged.
 pub(crate) async fn forget_beside(bucket: &Bucket, key: &ObjectKey) {
-    if bucket.documents.0.load(Ordering::Relaxed) == 0 {
+    if bucket.documents.any.load(Ordering::Relaxed) == 0 {
         let seen = if has_documents(bucket).await {
             DocumentsSeen::SOME
         } else {
@@ -243,10 +289,10 @@ pub(crate) async fn forget_beside(bucket: &Bucket, key: &ObjectKey) {
         };
         let _ = bucket
             .documents
-            .0
+            .any
             .compare_exchange(0, seen, Ordering::Relaxed, Ordering::Relaxed);
     }
-    if bucket.documents.0.load(Ordering::Relaxed) != DocumentsSeen::SOME {
+    if bucket.documents.any.load(Ordering::Relaxed) != DocumentsSeen::SOME {
         return;
     }
     for folder in [EXTRAS_FOLDER, TAGS_FOLDER] {

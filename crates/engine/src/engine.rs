@@ -72,7 +72,7 @@ pub struct Engine {
     /// Bucket names and the lakes behind them.
     pub(crate) buckets: Arc<Buckets>,
     /// Cached metadata.
-    pub(crate) freshness: Freshness,
+    pub(crate) freshness: Arc<Freshness>,
     /// Where pages lie.
     pub(crate) reservoir: Arc<Reservoir>,
     /// Where the reservoir's misses go.
@@ -94,7 +94,10 @@ impl Engine {
         Arc::new(Self {
             source: Arc::new(LakeSource::new(Arc::clone(&buckets))),
             buckets,
-            freshness: Freshness::new(options.metadata_entries_max, Arc::clone(&options.clock)),
+            freshness: Arc::new(Freshness::new(
+                options.metadata_entries_max,
+                Arc::clone(&options.clock),
+            )),
             reservoir: options.reservoir,
             clock: options.clock,
         })
@@ -129,9 +132,6 @@ impl Engine {
 
     /// Metadata, cached or asked for now.
     pub(crate) async fn info(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
-        if key.is_reserved() {
-            return Err(self.not_found(bucket, key).await);
-        }
         if let Some(info) = self.freshness.fresh(&bucket.name, key, bucket.consistency) {
             return Ok(info);
         }
@@ -140,6 +140,9 @@ impl Engine {
 
     /// Metadata, asked for now. If the object has changed, pages of older versions are dropped.
     pub(crate) async fn refresh(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
+        if key.is_reserved() {
+            return Err(self.not_found(bucket, key).await);
+        }
         let asked = self.freshness.begin_ask(&bucket.name, key);
         let meta = match bucket.lake.head(key).await {
             Ok(meta) => meta,
@@ -150,7 +153,7 @@ impl Engine {
             }
             Err(error) => return Err(error),
         };
-        let info = Arc::new(document::info_from_meta(bucket, meta).await?);
+        let info = Arc::new(document::info_from_meta(bucket, meta, self.clock.monotonic()).await?);
         if let Some(previous) = asked.answered(Some(&info))
             && previous.version != info.version
         {

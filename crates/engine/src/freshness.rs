@@ -2,14 +2,16 @@
 //!
 //! An entry is believed as long as the bucket's [`Consistency`] says. The trap is a slow `HEAD` that left before
 //! a write and comes back after it: its answer is old and must not replace the new entry. So every write moves a
-//! counter (one of [`STRIPES`], by key), and an answer counts only if the counter has not moved since it was asked for.
+//! counter (one of [`STRIPES`], by key) when it begins and when it ends, well or not, and an answer counts only if
+//! the counter has not moved since it was asked for. The counter's lock is held while the entry is changed, so no
+//! reader ever finds an entry that a write has overtaken.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use forebay_core::{BucketName, Clock, ObjectKey};
+use parking_lot::Mutex;
 
 use crate::ObjectInfo;
 use crate::engine::Consistency;
@@ -23,12 +25,14 @@ type Name = (BucketName, ObjectKey);
 struct Known {
     info: Arc<ObjectInfo>,
     asked_at: Duration,
+    /// A read found that the lake has another version.
+    is_outdated: bool,
 }
 
 /// The cache of metadata.
 pub(crate) struct Freshness {
     known: quick_cache::sync::Cache<Name, Known>,
-    writes: Box<[AtomicU64]>,
+    writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
     clock: Arc<dyn Clock>,
 }
@@ -37,7 +41,7 @@ impl Freshness {
     pub(crate) fn new(entries_max: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             known: quick_cache::sync::Cache::new(entries_max.max(1)),
-            writes: (0..STRIPES).map(|_| AtomicU64::new(0)).collect(),
+            writes: (0..STRIPES).map(|_| Mutex::new(0)).collect(),
             hasher: RandomState::new(),
             clock,
         }
@@ -57,13 +61,25 @@ impl Freshness {
         };
         let known = self.known.get(&(bucket.clone(), key.clone()))?;
         let age = self.clock.monotonic().saturating_sub(known.asked_at);
-        (age <= age_max).then_some(known.info)
+        (age <= age_max && !known.is_outdated).then_some(known.info)
+    }
+
+    /// A read found that this version is gone; the next one asks the lake, whatever the bucket's consistency.
+    pub(crate) fn outdate(&self, info: &Arc<ObjectInfo>) {
+        let name = (info.bucket.clone(), info.key.clone());
+        let _writes = self.counter(&name).lock();
+        if let Some(known) = self.known.get(&name)
+            && known.info.version == info.version
+        {
+            let is_outdated = true;
+            self.known.insert(name.clone(), Known { is_outdated, ..known });
+        }
     }
 
     /// Call before asking the lake.
     pub(crate) fn begin_ask(&self, bucket: &BucketName, key: &ObjectKey) -> Ask<'_> {
         let name = (bucket.clone(), key.clone());
-        let writes = self.counter(&name).load(Ordering::Acquire);
+        let writes = *self.counter(&name).lock();
         Ask {
             freshness: self,
             asked_at: self.clock.monotonic(),
@@ -75,16 +91,18 @@ impl Freshness {
     /// Call before writing or deleting; the entry is gone until the write is done or dropped.
     pub(crate) fn begin_write(&self, bucket: &BucketName, key: &ObjectKey) -> Write<'_> {
         let name = (bucket.clone(), key.clone());
-        let writes = self.counter(&name).fetch_add(1, Ordering::AcqRel) + 1;
+        let mut writes = self.counter(&name).lock();
+        *writes += 1;
         self.known.remove(&name);
         Write {
             freshness: self,
-            name,
-            writes,
+            writes: *writes,
+            name: name.clone(),
+            has_ended: false,
         }
     }
 
-    fn counter(&self, name: &Name) -> &AtomicU64 {
+    fn counter(&self, name: &Name) -> &Mutex<u64> {
         let stripe = self.hasher.hash_one(name) % STRIPES as u64;
         &self.writes[usize::try_from(stripe).expect("a stripe number is small")]
     }
@@ -109,53 +127,70 @@ pub(crate) struct Ask<'a> {
 impl Ask<'_> {
     /// Keeps the answer unless a write came in between; returns what was known before.
     pub(crate) fn answered(self, info: Option<&Arc<ObjectInfo>>) -> Option<Arc<ObjectInfo>> {
-        let previous = self.freshness.known.get(&self.name).map(|known| known.info);
-        if self.freshness.counter(&self.name).load(Ordering::Acquire) != self.writes {
+        let known = &self.freshness.known;
+        let writes = self.freshness.counter(&self.name).lock();
+        let previous = known.get(&self.name).map(|known| known.info);
+        if *writes != self.writes {
             return previous;
         }
         match info {
             Some(info) => {
-                let known = Known {
+                let answer = Known {
                     info: Arc::clone(info),
                     asked_at: self.asked_at,
+                    is_outdated: false,
                 };
-                self.freshness.known.insert(self.name.clone(), known);
-                // A write that began between the check and the insert must not be hidden by this answer.
-                if self.freshness.counter(&self.name).load(Ordering::Acquire) != self.writes {
-                    self.freshness.known.remove(&self.name);
-                }
+                known.insert(self.name.clone(), answer);
             }
             None => {
-                self.freshness.known.remove(&self.name);
+                known.remove(&self.name);
             }
         }
         previous
     }
 }
 
-/// A write that is under way. Dropping it leaves the entry unknown, which is always safe.
+/// A write that is under way. Dropping it leaves the entry unknown, because the lake may or may not have it.
 pub(crate) struct Write<'a> {
     freshness: &'a Freshness,
     name: Name,
     writes: u64,
+    has_ended: bool,
 }
 
 impl Write<'_> {
     /// The lake has acknowledged it. If another write to the key overlapped, only the lake knows which one came
     /// last, so nothing is kept.
-    pub(crate) fn done(self, info: Option<Arc<ObjectInfo>>) {
-        let was_alone = self.freshness.counter(&self.name).fetch_add(1, Ordering::AcqRel) == self.writes;
+    pub(crate) fn done(mut self, info: Option<Arc<ObjectInfo>>) {
+        self.has_ended = true;
+        self.end(info);
+    }
+
+    fn end(&self, info: Option<Arc<ObjectInfo>>) {
+        let known = &self.freshness.known;
+        let mut writes = self.freshness.counter(&self.name).lock();
+        let was_alone = *writes == self.writes;
+        *writes += 1;
         match info.filter(|_| was_alone) {
             Some(info) => {
-                let known = Known {
+                let written = Known {
                     info,
                     asked_at: self.freshness.clock.monotonic(),
+                    is_outdated: false,
                 };
-                self.freshness.known.insert(self.name.clone(), known);
+                known.insert(self.name.clone(), written);
             }
             None => {
-                self.freshness.known.remove(&self.name);
+                known.remove(&self.name);
             }
+        }
+    }
+}
+
+impl Drop for Write<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.end(None);
         }
     }
 }
@@ -188,6 +223,7 @@ mod tests {
             },
             checksums: Vec::new(),
             part_bytes: Vec::new(),
+            tag_count: 0,
         })
     }
 
@@ -228,6 +264,18 @@ mod tests {
         let second = freshness.begin_write(&bucket, &key);
         second.done(Some(info("second")));
         first.done(Some(info("first")));
+        assert!(freshness.fresh(&bucket, &key, Consistency::Immutable).is_none());
+    }
+
+    #[test]
+    fn what_was_seen_during_a_write_that_failed_is_not_believed() {
+        let freshness = Freshness::new(10, Arc::new(ManualClock::default()));
+        let (bucket, key) = names();
+        let write = freshness.begin_write(&bucket, &key);
+        let late = freshness.begin_ask(&bucket, &key);
+        freshness.begin_ask(&bucket, &key).answered(Some(&info("old")));
+        drop(write);
+        late.answered(Some(&info("old")));
         assert!(freshness.fresh(&bucket, &key, Consistency::Immutable).is_none());
     }
 }

@@ -57,6 +57,8 @@ pub struct ObjectInfo {
     pub checksums: Vec<ObjectChecksum>,
     /// Sizes of its parts if it was uploaded in parts through Forebay; else empty.
     pub part_bytes: Vec<u64>,
+    /// How many tags it has.
+    pub tag_count: usize,
 }
 
 /// Which bytes a reader wants.

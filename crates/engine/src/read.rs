@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::bucket::Bucket;
 use crate::{Conditions, Engine, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Verdict};
@@ -59,7 +59,13 @@ impl Engine {
             .next()
             .await
             .unwrap_or_else(|| Err(Error::new(Kind::Internal, "a read gave no piece")))?;
-        let pieces = stream::once(std::future::ready(Ok(first))).chain(pieces).boxed();
+        let (freshness, seen) = (Arc::clone(&self.freshness), Arc::clone(info));
+        let rest = pieces.inspect_err(move |error| {
+            if matches!(error.kind(), Kind::Changed | Kind::NotFound) {
+                freshness.outdate(&seen);
+            }
+        });
+        let pieces = stream::once(std::future::ready(Ok(first))).chain(rest).boxed();
         Ok(ObjectRead {
             info: ObjectInfo::clone(info),
             range: Some(range),
@@ -153,6 +159,7 @@ mod tests {
             },
             checksums: Vec::new(),
             part_bytes,
+            tag_count: 0,
         }
     }
 

@@ -4,14 +4,15 @@
 //! acknowledged after the lake has both its bytes and its document.
 
 mod ledger;
+mod part_body;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
 use forebay_lake::{Attributes, ByteStream, PartReceipt, PutOptions};
-use futures::{StreamExt, stream};
-use md5::{Digest, Md5};
+use futures::StreamExt;
+use parking_lot::Mutex;
 
 use self::ledger::UploadDocument;
 use crate::document::{self, Extras};
@@ -152,31 +153,46 @@ impl Engine {
         Ok(upload.info(&id))
     }
 
-    /// Stores a part. `checksums` is asked for the part's verified checksums after the body has ended; an error of it,
-    /// or in the body, leaves the part as it was.
+    /// Stores a part. `checksums` is asked for the part's verified checksums when the body has ended and the lake has
+    /// not yet got all of it; an error of it, or in the body, leaves the part as it was.
     pub async fn upload_part(
         &self,
         bucket: &BucketName,
         part: PartRequest,
-        checksums: impl FnOnce() -> Result<Vec<ObjectChecksum>> + Send,
+        checksums: impl FnOnce() -> Result<Vec<ObjectChecksum>> + Send + 'static,
     ) -> Result<PartInfo> {
         check_part_number(part.number)?;
         let bucket = self.buckets.open(bucket)?;
         let upload = ledger::read_upload(&*bucket.lake, &part.upload, &part.key).await?;
         let body = match part.md5 {
-            Some(md5) => check_md5(part.body, md5),
+            Some(md5) => part_body::check_md5(part.body, md5),
             None => part.body,
         };
+        let (asked, verified) = (Arc::new(Mutex::new(Some(checksums))), Arc::new(Mutex::default()));
+        let verify = {
+            let verified = Arc::clone(&verified);
+            move || {
+                let Some(checksums) = asked.lock().take() else {
+                    return Ok(());
+                };
+                *verified.lock() = checksums()?;
+                Ok(())
+            }
+        };
+        let body = part_body::then_check(body, verify.clone());
         let receipt = bucket
             .lake
             .upload_part(&part.key, &upload.lake_upload, part.number, part.bytes, body)
             .await?;
+        // A lake need not look for the end of an empty body.
+        verify()?;
+        let checksums = std::mem::take(&mut *verified.lock());
         let info = PartInfo {
             number: part.number,
             etag: receipt.etag,
             bytes: receipt.bytes,
             modified: self.clock.wall(),
-            checksums: checksums()?,
+            checksums,
         };
         ledger::write_part(&*bucket.lake, &part.upload, &info).await?;
         Ok(info)
@@ -262,8 +278,8 @@ impl Engine {
             write.done(Some(Arc::new(info)));
         } else {
             write.done(None);
-            let info = self.refresh(&bucket, key).await?;
-            document::write_tags(&bucket, &info, upload.tags).await?;
+            self.tag_written(&bucket, key, &receipt.version, upload.tags)
+                .await?;
         }
         if let Err(error) = ledger::remove(&*bucket.lake, id).await {
             // The object is there; what stays of the upload is only listed a little longer.
@@ -388,30 +404,6 @@ fn match_parts(request: &CompleteRequest, stored: &[PartInfo]) -> Result<Vec<Par
         );
     }
     Ok(parts)
-}
-
-/// The same bytes, with an error at the end if their MD5 is another one.
-fn check_md5(body: ByteStream, expected: [u8; 16]) -> ByteStream {
-    let state = (body, Some(Md5::new()));
-    stream::unfold(state, move |(mut body, md5)| async move {
-        let mut md5 = md5?;
-        match body.next().await {
-            Some(Ok(bytes)) => {
-                md5.update(&bytes);
-                Some((Ok(bytes), (body, Some(md5))))
-            }
-            Some(Err(error)) => Some((Err(error), (body, None))),
-            None if md5.finalize().as_slice() == expected => None,
-            None => {
-                let error = Error::new(
-                    Kind::Checksum,
-                    "the part does not have the announced MD5; send it again",
-                );
-                Some((Err(error), (body, None)))
-            }
-        }
-    })
-    .boxed()
 }
 
 #[cfg(test)]

@@ -168,6 +168,7 @@ impl Engine {
             token: receipt.token,
             checksums: Vec::new(),
             part_bytes: Vec::new(),
+            tag_count: 0,
         }
     }
 }
@@ -235,10 +236,10 @@ impl ObjectWrite {
         if request.tags.is_empty() {
             write.done(Some(Arc::new(info)));
         } else {
-            // Tags are bound to the time that the lake gave the object, so ask for it.
             write.done(None);
-            let info = engine.refresh(&bucket, &key).await?;
-            document::write_tags(&bucket, &info, request.tags).await?;
+            engine
+                .tag_written(&bucket, &key, &receipt.version, request.tags)
+                .await?;
         }
         fill.commit(&object);
         engine.reservoir.forget_others(&object);

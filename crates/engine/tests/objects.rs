@@ -180,8 +180,16 @@ async fn tags_belong_to_one_writing_of_an_object() {
         .await
         .unwrap();
     assert_eq!(fixture.engine.tags(&bucket(), &key("k")).await.unwrap(), tags);
+    assert_eq!(
+        fixture.engine.head(&bucket(), &key("k")).await.unwrap().tag_count,
+        1
+    );
     fixture.put("k", Bytes::from_static(b"two")).await;
     assert_eq!(fixture.engine.tags(&bucket(), &key("k")).await.unwrap(), vec![]);
+    assert_eq!(
+        fixture.engine.head(&bucket(), &key("k")).await.unwrap().tag_count,
+        0
+    );
 }
 
 #[tokio::test]
@@ -392,4 +400,26 @@ async fn ranges_give_exactly_their_bytes() {
             .unwrap();
         assert_eq!(body_of(answer).await, body.slice(start..start + len));
     }
+}
+
+#[tokio::test]
+async fn a_read_that_finds_another_version_midway_makes_the_next_one_ask() {
+    let fixture = Fixture::new(Consistency::Immutable).await;
+    let (old, new) = (fixture.random_bytes(40 << 20), fixture.random_bytes(40 << 20));
+    fixture.put_in_lake("x", old).await;
+    let answer = fixture
+        .engine
+        .read(&bucket(), &key("x"), RangeRequest::Whole, &Conditions::default())
+        .await
+        .unwrap();
+    let ReadAnswer::Object(mut read) = answer else {
+        panic!("expected an object")
+    };
+    fixture.put_in_lake("x", new.clone()).await;
+    let mut failure = None;
+    while let Some(piece) = futures::StreamExt::next(&mut read.pieces).await {
+        failure = piece.err();
+    }
+    assert_eq!(failure.expect("the old version is gone").kind(), Kind::Changed);
+    assert_eq!(fixture.get("x").await, new);
 }

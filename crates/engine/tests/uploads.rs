@@ -179,3 +179,30 @@ async fn a_part_can_be_a_range_of_another_object() {
         .unwrap();
     assert_eq!(fixture.get("big").await, source.slice(10..1000));
 }
+
+#[tokio::test]
+async fn a_part_whose_checksum_is_wrong_leaves_the_part_that_was_there() {
+    let fixture = Fixture::new(Consistency::Always).await;
+    let engine = &fixture.engine;
+    let upload = engine
+        .create_upload(&bucket(), &key("big"), CreateUpload::default())
+        .await
+        .unwrap();
+    let good = fixture.random_bytes(9);
+    let stored = engine
+        .upload_part(&bucket(), part(&upload.id, 1, good.clone()), || Ok(vec![]))
+        .await
+        .unwrap();
+    let refused = engine
+        .upload_part(&bucket(), part(&upload.id, 1, fixture.random_bytes(9)), || {
+            Err(forebay_core::Error::new(Kind::Checksum, "not what was announced"))
+        })
+        .await
+        .unwrap_err();
+    assert_eq!(refused.kind(), Kind::Checksum);
+    engine
+        .complete_upload(&bucket(), &key("big"), &upload.id, complete(&[stored]))
+        .await
+        .unwrap();
+    assert_eq!(fixture.get("big").await, good);
+}

@@ -1,5 +1,6 @@
 use bytes::Bytes;
-use futures::TryStreamExt;
+use futures::{TryStreamExt, stream};
+use md5::{Digest, Md5};
 
 use super::*;
 
@@ -54,9 +55,9 @@ fn wrong_part_lists_have_the_codes_of_s3() {
 async fn a_part_with_another_md5_ends_with_an_error() {
     let body = || stream::iter([Ok(Bytes::from_static(b"ab")), Ok(Bytes::from_static(b"c"))]).boxed();
     let right: [u8; 16] = Md5::digest(b"abc").into();
-    let chunks: Vec<Bytes> = check_md5(body(), right).try_collect().await.unwrap();
+    let chunks: Vec<Bytes> = part_body::check_md5(body(), right).try_collect().await.unwrap();
     assert_eq!(chunks.concat(), b"abc");
-    let error = check_md5(body(), [0; 16])
+    let error = part_body::check_md5(body(), [0; 16])
         .try_collect::<Vec<_>>()
         .await
         .unwrap_err();
