@@ -2,7 +2,8 @@
 //!
 //! `s3s` 0.14 verifies SigV4 but leaves holes that its users have to close: it takes SigV2, any region, the
 //! `sts` service and presigned URLs of any age, it lets `x-amz-*` headers through that the signature does not
-//! cover (so that a thief of a presigned URL could add some), and it skips signed headers that are not there.
+//! cover (so that a thief of a presigned URL could add some), and it skips signed headers that are not there or
+//! are not UTF-8.
 //! Everything here only refuses; nothing is added to or taken from a request before its signature is verified.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName};
@@ -237,6 +238,11 @@ fn check_signed_headers(headers: &HeaderMap, signed: &[&str]) -> Result<(), Refu
                 "SignatureDoesNotMatch",
                 message,
             ));
+        }
+        let is_text = |value: &http::HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
+        if !headers.get_all(*name).iter().all(is_text) {
+            let message = format!("the header '{name}' is not UTF-8");
+            return Err(Refusal::bad("InvalidArgument", message));
         }
     }
     Ok(())

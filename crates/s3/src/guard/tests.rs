@@ -71,6 +71,19 @@ fn unsigned_amz_header_is_refused() {
 }
 
 #[test]
+fn a_signed_header_that_cannot_be_verified_is_refused() {
+    let auth = authorization(SCOPE, "host;x-amz-date;x-amz-meta-a");
+    let request = Request::builder()
+        .uri("/b/k")
+        .header("host", "h")
+        .header("x-amz-date", "20260101T000000Z")
+        .header("x-amz-meta-a", http::HeaderValue::from_bytes(b"\xff").unwrap())
+        .header("authorization", auth);
+    let parts = request.body(()).unwrap().into_parts().0;
+    assert_eq!(code(guard().check(&parts)), "InvalidArgument");
+}
+
+#[test]
 fn unsigned_amz_header_on_a_presigned_url_is_refused() {
     let uri = presigned(SCOPE, "host", "60");
     assert_eq!(check(&uri, &[("host", "h")]), Ok(()));
