@@ -1,7 +1,8 @@
 //! HTTP headers of an object ↔ the attributes that a lake keeps, and tags.
 //!
 //! A lake has no field for `Expires`, so it is kept as user metadata under a reserved name that clients neither
-//! see nor set.
+//! see nor set. A client that uses such a name itself (another Forebay whose lake is this one) keeps it under an
+//! escaped one.
 
 use forebay_engine::Tag;
 use forebay_lake::Attributes;
@@ -10,8 +11,10 @@ use percent_encoding::percent_decode_str;
 use s3s::dto::{Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
-/// User metadata of ours; clients cannot set names that start with it.
+/// User metadata of ours starts with this.
 const RESERVED_PREFIX: &str = "forebay-";
+/// Put before a client's own name that starts like ours.
+const ESCAPE: &str = "forebay-client-";
 const EXPIRES_ENTRY: &str = "forebay-expires";
 
 /// S3's limit for names and values of user metadata together.
@@ -39,14 +42,8 @@ impl GivenHeaders {
         let mut user = std::collections::BTreeMap::new();
         let mut metadata_bytes = 0;
         for (name, value) in self.metadata.unwrap_or_default() {
-            if name.starts_with(RESERVED_PREFIX) {
-                return Err(s3_error!(
-                    InvalidArgument,
-                    "metadata names that start with forebay- are reserved"
-                ));
-            }
             metadata_bytes += name.len() + value.len();
-            user.insert(name, value);
+            user.insert(kept_name(name), value);
         }
         if metadata_bytes > METADATA_BYTES_MAX {
             return Err(s3_error!(
@@ -98,17 +95,33 @@ pub(crate) fn metadata(attributes: &Attributes) -> (Option<Metadata>, Option<i32
     let visible = attributes
         .user
         .iter()
-        .filter(|(name, _)| !name.starts_with(RESERVED_PREFIX));
+        .filter_map(|(name, value)| Some((shown_name(name)?, value)));
     let (fit, misfit): (Vec<_>, Vec<_>) = visible.partition(|(name, value)| fits_a_header(name, value));
     let metadata: Metadata = fit
         .into_iter()
-        .map(|(name, value)| (name.clone(), value.clone()))
+        .map(|(name, value)| (name.to_owned(), value.clone()))
         .collect();
     let missing = i32::try_from(misfit.len()).unwrap_or(i32::MAX);
     (
         (!metadata.is_empty()).then_some(metadata),
         (missing > 0).then_some(missing),
     )
+}
+
+/// The name under which a client's entry lies in the lake.
+fn kept_name(name: String) -> String {
+    if name.starts_with(RESERVED_PREFIX) {
+        return format!("{ESCAPE}{name}");
+    }
+    name
+}
+
+/// The name under which clients see an entry; `None` for our own.
+fn shown_name(name: &str) -> Option<&str> {
+    match name.strip_prefix(ESCAPE) {
+        Some(name) => Some(name),
+        None => Some(name).filter(|name| !name.starts_with(RESERVED_PREFIX)),
+    }
 }
 
 fn fits_a_header(name: &str, value: &str) -> bool {
@@ -211,8 +224,20 @@ mod tests {
     }
 
     #[test]
-    fn reserved_metadata_cannot_be_set() {
-        assert!(given("forebay-expires", "x").into_attributes().is_err());
+    fn names_like_ours_are_kept_apart_from_ours() {
+        for name in [
+            "forebay-expires",
+            "forebay-extras",
+            "forebay-client-x",
+            "forebay-",
+        ] {
+            let attributes = given(name, "theirs").into_attributes().unwrap();
+            assert!(!attributes.user.contains_key(name), "{name}");
+            assert_eq!(expires(&attributes), None);
+            let (shown, missing) = metadata(&attributes);
+            assert_eq!(shown.unwrap()[name], "theirs");
+            assert_eq!(missing, None);
+        }
     }
 
     #[test]
