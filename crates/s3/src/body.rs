@@ -8,6 +8,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -53,16 +54,29 @@ pub(crate) struct RequestBody {
     /// Made when the body first has to wait; most small bodies never do.
     idle: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
+    has_ended: bool,
+    unread: Unread,
 }
 
+/// Set when a request was answered before its body had been read: the connection must then close gently, or the
+/// client gets a reset instead of the answer.
+pub(crate) type Unread = Arc<AtomicBool>;
+
 impl RequestBody {
-    pub(crate) fn new(inner: Incoming, context: Arc<RequestContext>, idle_timeout: Duration) -> Self {
+    pub(crate) fn new(
+        inner: Incoming,
+        context: Arc<RequestContext>,
+        idle_timeout: Duration,
+        unread: Unread,
+    ) -> Self {
         Self {
             inner,
             context,
             idle_timeout,
             idle: None,
             is_waiting: false,
+            has_ended: false,
+            unread,
         }
     }
 
@@ -103,7 +117,10 @@ impl HttpBody for RequestBody {
                 Poll::Ready(Some(Ok(frame)))
             }
             Poll::Ready(Some(Err(_))) => self.fail(BodyFault::Broken),
-            Poll::Ready(None) => Poll::Ready(None),
+            Poll::Ready(None) => {
+                self.has_ended = true;
+                Poll::Ready(None)
+            }
         }
     }
 
@@ -113,6 +130,14 @@ impl HttpBody for RequestBody {
 
     fn size_hint(&self) -> SizeHint {
         self.inner.size_hint()
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.has_ended && !self.inner.is_end_stream() {
+            self.unread.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The S3 front door: HTTP and SigV4 in, engine calls out.
 //!
 //! One request walks through these files in this order: `server.rs` (connections) → `service.rs` (the pipeline)
-//! → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `s3s` (signature, routing,
+//! → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `small_chunks.rs` (framing of
+//! bodies) → `s3s` (signature, routing,
 //! XML) → `access.rs` (which key may do what) → `edge.rs` → `ops/*.rs` (one file per family of operations)
 //! → `body.rs` (bytes out, counted by tier). `map.rs` is the one place where errors become S3 codes.
 //!
@@ -35,6 +36,7 @@ mod options;
 mod refusal;
 mod server;
 mod service;
+mod small_chunks;
 mod unsupported;
 
 pub use context::{RequestEnd, S3Observer};

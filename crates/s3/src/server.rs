@@ -7,6 +7,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,9 +23,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::S3Edge;
+use crate::body::Unread;
 
 /// After an accept failure (too many open files …) wait so long before trying again.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// What a client may still send after it was refused, so that it gets to read why.
+const LINGER_BYTES_MAX: usize = 64 << 20;
+const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Serves the edge on this listener until `shutdown` is cancelled; returns when all connections have ended.
 ///
@@ -94,11 +100,13 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    let io = TokioIo::new(Unstalled::new(stream, edge.options.body_idle_timeout));
+    let unread = Unread::default();
+    let io = Unstalled::new(stream, edge.options.body_idle_timeout, Arc::clone(&unread));
+    let io = TokioIo::new(io);
     let header_read_timeout = edge.options.header_read_timeout;
     let service = service_fn(move |request| {
-        let edge = Arc::clone(&edge);
-        async move { Ok::<_, std::convert::Infallible>(edge.handle(request).await) }
+        let (edge, unread) = (Arc::clone(&edge), Arc::clone(&unread));
+        async move { Ok::<_, std::convert::Infallible>(edge.handle(request, &unread).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -121,23 +129,55 @@ async fn connection(
     }
 }
 
-/// A stream whose writes fail when the peer has not read for too long.
+/// A stream whose writes fail when the peer has not read for too long, and that closes gently.
+///
+/// A socket that is closed with unread bytes in it sends a reset, which can overtake the answer. So when a body was
+/// left unread (a refused PUT), closing first ends our direction and then reads on for a moment and throws away.
 struct Unstalled {
     stream: TcpStream,
     timeout: Duration,
     /// Made at the first write that has to wait.
     stall: Option<Pin<Box<Sleep>>>,
     is_waiting: bool,
+    unread: Unread,
+    /// Made when our direction has been closed and the peer may still send.
+    linger: Option<Linger>,
+}
+
+/// How much longer a closed connection is read from.
+struct Linger {
+    until: Pin<Box<Sleep>>,
+    bytes_left: usize,
 }
 
 impl Unstalled {
-    fn new(stream: TcpStream, timeout: Duration) -> Self {
+    fn new(stream: TcpStream, timeout: Duration, unread: Unread) -> Self {
         Self {
             stream,
             timeout,
             stall: None,
             is_waiting: false,
+            unread,
+            linger: None,
         }
+    }
+
+    /// Throws away what the peer still sends, until it ends or the time or the bytes are used up.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(linger) = &mut self.linger else {
+            return Poll::Ready(());
+        };
+        let mut bytes = [0; 16 << 10];
+        while linger.until.as_mut().poll(cx).is_pending() {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = std::task::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut buffer));
+            let count = buffer.filled().len();
+            if read.is_err() || count == 0 || count > linger.bytes_left {
+                return Poll::Ready(());
+            }
+            linger.bytes_left -= count;
+        }
+        Poll::Ready(())
     }
 
     fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
@@ -196,6 +236,15 @@ impl AsyncWrite for Unstalled {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.linger.is_none() {
+            std::task::ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            if self.unread.load(Ordering::Relaxed) {
+                self.linger = Some(Linger {
+                    until: Box::pin(tokio::time::sleep(LINGER_TIME_MAX)),
+                    bytes_left: LINGER_BYTES_MAX,
+                });
+            }
+        }
+        self.poll_linger(cx).map(Ok)
     }
 }

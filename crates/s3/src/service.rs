@@ -9,22 +9,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_engine::Engine;
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use s3s::Body;
 use s3s::service::{S3Service, S3ServiceBuilder};
 
 use crate::access::AccessRules;
-use crate::body::{BodyFault, RequestBody, ResponseBody};
+use crate::body::{BodyFault, RequestBody, ResponseBody, Unread};
 use crate::context::{Notes, RequestContext};
 use crate::cors::Cors;
 use crate::edge::Api;
 use crate::guard::Guard;
 use crate::keys::KeyAuth;
-use crate::limits::{Admission, InFlight};
+use crate::limits::{Admission, InFlight, Load};
 use crate::odd_range::OddRange;
 use crate::refusal::{Refusal, push_element};
+use crate::small_chunks::{SmallChunks, is_chunked};
 use crate::{S3Observer, S3Options};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
@@ -81,18 +82,19 @@ impl S3Edge {
     }
 
     /// Answers one request. Cancel-safe: dropping the future abandons the request.
-    pub(crate) async fn handle(&self, request: Request<Incoming>) -> Response<ResponseBody> {
+    pub(crate) async fn handle(&self, request: Request<Incoming>, unread: &Unread) -> Response<ResponseBody> {
         let context = RequestContext::new(self.ids.next(), self.observer.clone());
         let is_head = request.method() == Method::HEAD;
         let cors_headers = self.cors.answer_headers(request.method(), request.headers());
 
-        let permit = self.admission.admit(content_bytes(request.headers()));
+        let permit = self.admission.admit(load(&request));
         let mut response = if permit.is_none() {
+            unread.fetch_or(!request.body().is_end_stream(), Ordering::Relaxed);
             Refusal::slow_down().into_response()
         } else if request.method() == Method::OPTIONS {
             self.cors.preflight(request.headers())
         } else {
-            self.ask(request, &context).await
+            self.ask(request, &context, unread).await
         };
 
         if response.status().is_client_error() || response.status().is_server_error() {
@@ -109,19 +111,31 @@ impl S3Edge {
     }
 
     /// The guard, then `s3s`, then what `s3s` cannot do.
-    async fn ask(&self, request: Request<Incoming>, context: &Arc<RequestContext>) -> Response<Body> {
+    async fn ask(
+        &self,
+        request: Request<Incoming>,
+        context: &Arc<RequestContext>,
+        unread: &Unread,
+    ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
         if let Err(refusal) = self.guard.check(&parts) {
+            unread.fetch_or(!body.is_end_stream(), Ordering::Relaxed);
             return refusal.into_response();
         }
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
-            Body::http_body(RequestBody::new(
+            let body = RequestBody::new(
                 body,
                 Arc::clone(context),
                 self.options.body_idle_timeout,
-            ))
+                Arc::clone(unread),
+            );
+            if is_chunked(&parts.headers) {
+                Body::http_body(SmallChunks::new(body))
+            } else {
+                Body::http_body(body)
+            }
         };
         parts.extensions.insert(Arc::clone(context));
 
@@ -150,8 +164,23 @@ fn builder(api: Api, rules: &AccessRules) -> S3ServiceBuilder {
     builder
 }
 
-fn content_bytes(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+/// What is known about a request's body before it is read. A copy may pass its bytes through this node as well.
+fn load<B>(request: &Request<B>) -> Load {
+    let headers = request.headers();
+    let length = headers
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse().ok());
+    let has_unknown_length =
+        headers.contains_key(TRANSFER_ENCODING) || headers.contains_key("x-amz-copy-source");
+    let query = request.uri().query().unwrap_or_default();
+    Load {
+        bytes: if has_unknown_length {
+            None
+        } else {
+            Some(length.unwrap_or(0))
+        },
+        is_part: query.split('&').any(|pair| pair.starts_with("partNumber=")),
+    }
 }
 
 fn internal_error() -> Refusal {

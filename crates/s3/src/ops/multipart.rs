@@ -109,7 +109,7 @@ pub(crate) async fn upload_part(api: &Api, mut request: Ask<UploadPartInput>) ->
         key: map::writable_key(&input.key)?,
         upload: input.upload_id.clone(),
         number: part_number(input.part_number)?,
-        bytes: body_bytes(input.content_length, PART_BYTES_MAX)?,
+        bytes: body_bytes(input.content_length, &request.headers, PART_BYTES_MAX)?,
         body: body.boxed(),
         md5: parse_md5(input.content_md5.as_deref())?,
     };

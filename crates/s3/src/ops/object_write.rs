@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_core::{Error, Kind};
 use forebay_engine::{Finish, ObjectChecksum, ObjectWrite, WriteRequest};
 use futures::StreamExt;
-use http::Extensions;
+use http::{Extensions, HeaderMap};
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, StdError, s3_error};
 
@@ -35,7 +35,7 @@ pub(crate) async fn put(api: &Api, mut request: Ask<PutObjectInput>) -> Answer<P
         map::bucket(&request.input.bucket)?,
         map::writable_key(&request.input.key)?,
     );
-    let write_request = write_request(request.input, &verifier)?;
+    let write_request = write_request(request.input, &request.headers, &verifier)?;
 
     let fail = |error: Error| map::failure(&error, &request.extensions);
     let mut write = api
@@ -71,8 +71,8 @@ pub(crate) async fn put(api: &Api, mut request: Ask<PutObjectInput>) -> Answer<P
     }))
 }
 
-fn write_request(input: PutObjectInput, verifier: &Verifier) -> S3Result<WriteRequest> {
-    let headers = GivenHeaders {
+fn write_request(input: PutObjectInput, headers: &HeaderMap, verifier: &Verifier) -> S3Result<WriteRequest> {
+    let given = GivenHeaders {
         content_type: input.content_type,
         content_encoding: input.content_encoding,
         content_language: input.content_language,
@@ -82,10 +82,10 @@ fn write_request(input: PutObjectInput, verifier: &Verifier) -> S3Result<WriteRe
         metadata: input.metadata,
     };
     Ok(WriteRequest {
-        attributes: headers.into_attributes()?,
+        attributes: given.into_attributes()?,
         tags: attributes::parse_tagging_header(input.tagging.as_deref())?,
         condition: map::write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
-        bytes: Some(body_bytes(input.content_length, OBJECT_BYTES_MAX)?),
+        bytes: Some(body_bytes(input.content_length, headers, OBJECT_BYTES_MAX)?),
         md5: parse_md5(input.content_md5.as_deref())?,
         checksums: verifier.announced(),
         late_checksums: verifier.has_trailer(),
@@ -109,9 +109,13 @@ async fn stream_body(
     verifier.finish()
 }
 
-/// The announced size of a body; S3 wants to know it.
-pub(crate) fn body_bytes(content_length: Option<i64>, bytes_max: u64) -> S3Result<u64> {
-    let Some(length) = content_length else {
+/// The announced size of a body; S3 wants to know it. A client that sends an aws-chunked body in HTTP chunks has no
+/// `Content-Length`, only the length of what is inside.
+pub(crate) fn body_bytes(content_length: Option<i64>, headers: &HeaderMap, bytes_max: u64) -> S3Result<u64> {
+    let decoded = headers
+        .get("x-amz-decoded-content-length")
+        .and_then(|length| length.to_str().ok()?.parse().ok());
+    let Some(length) = content_length.or(decoded) else {
         return Err(s3_error!(
             MissingContentLength,
             "the Content-Length header is needed"
@@ -153,6 +157,10 @@ pub(crate) fn body_error(error: &StdError, extensions: &Extensions) -> Error {
             "XAmzContentSHA256Mismatch",
             "the body does not match x-amz-content-sha256",
         ),
+        None if text.contains("SignedChunkTooLarge") => (
+            "InvalidRequest",
+            "a signed chunk may have at most 16 MiB; send smaller chunks",
+        ),
         None if text.contains("SignatureMismatch") => (
             "SignatureDoesNotMatch",
             "a chunk of the body does not match its signature",
@@ -174,18 +182,32 @@ mod tests {
     #[test]
     fn size_must_be_known_and_sane() {
         assert_eq!(
-            body_bytes(None, 10).unwrap_err().code().as_str(),
+            body_bytes(None, &HeaderMap::new(), 10)
+                .unwrap_err()
+                .code()
+                .as_str(),
             "MissingContentLength"
         );
         assert_eq!(
-            body_bytes(Some(-1), 10).unwrap_err().code().as_str(),
+            body_bytes(Some(-1), &HeaderMap::new(), 10)
+                .unwrap_err()
+                .code()
+                .as_str(),
             "InvalidArgument"
         );
         assert_eq!(
-            body_bytes(Some(11), 10).unwrap_err().code().as_str(),
+            body_bytes(Some(11), &HeaderMap::new(), 10)
+                .unwrap_err()
+                .code()
+                .as_str(),
             "EntityTooLarge"
         );
-        assert_eq!(body_bytes(Some(10), 10).unwrap(), 10);
+        assert_eq!(body_bytes(Some(10), &HeaderMap::new(), 10).unwrap(), 10);
+        let chunked = HeaderMap::from_iter([(
+            http::HeaderName::from_static("x-amz-decoded-content-length"),
+            http::HeaderValue::from_static("7"),
+        )]);
+        assert_eq!(body_bytes(None, &chunked, 10).unwrap(), 7);
     }
 
     #[test]
