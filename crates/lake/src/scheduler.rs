@@ -49,9 +49,6 @@ use gate::Gate;
 use hedge::Hedge;
 use part::Target;
 
-/// Chunks of one part that may wait for the reader.
-const CHUNKS_WAITING_MAX: usize = 128;
-
 /// Who waits for the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FetchPriority {
@@ -72,6 +69,8 @@ pub struct SchedulerOptions {
     pub waiting_max: usize,
     /// Parts of one fetch that run or wait to be taken at once.
     pub parts_ahead_max: usize,
+    /// Chunks of one part that may wait for the reader.
+    pub chunks_waiting_max: usize,
     /// A request without a byte for so long is given up and asked again.
     pub stall_max: Duration,
     /// Tries per part without progress.
@@ -91,6 +90,7 @@ impl Default for SchedulerOptions {
             in_flight_max: 64,
             waiting_max: 16_384,
             parts_ahead_max: 4,
+            chunks_waiting_max: 128,
             stall_max: Duration::from_secs(15),
             retry: RetryPolicy::default(),
             retry_tokens_max: 200,
@@ -292,7 +292,7 @@ impl Fetch {
     fn start_parts(&mut self) {
         while self.running.len() < self.shared.options.parts_ahead_max.max(1) {
             let Some(range) = self.waiting.next() else { return };
-            let (sender, chunks) = mpsc::channel(CHUNKS_WAITING_MAX);
+            let (sender, chunks) = mpsc::channel(self.shared.options.chunks_waiting_max.max(1));
             let (shared, target, priority) =
                 (Arc::clone(&self.shared), Arc::clone(&self.target), self.priority);
             let task =

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Version};
 use futures::StreamExt;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, timeout};
 
 use super::gate::Permit;
@@ -101,15 +102,14 @@ async fn attempt(
     chunks: &Chunks,
     next: &mut u64,
 ) -> Result<Ended> {
-    let permit = tokio::select! {
-        permit = shared.gate.enter(priority) => permit?,
-        () = chunks.closed() => return Ok(Ended::ReaderGone),
+    let Some(permit) = enter(shared, priority, chunks).await? else {
+        return Ok(Ended::ReaderGone);
     };
-    let (first, mut body, _permit) = tokio::select! {
+    let (first, mut body, permit) = tokio::select! {
         opened = open_hedged(shared, target, rest, permit) => opened?,
         () = chunks.closed() => return Ok(Ended::ReaderGone),
     };
-    let mut chunk = first;
+    let (mut chunk, mut permit) = (first, Some(permit));
     loop {
         let bytes = chunk.len() as u64;
         if *next + bytes > rest.end() {
@@ -120,14 +120,38 @@ async fn attempt(
         }
         shared.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
         shared.hedge.add_read(bytes);
-        if bytes > 0 && chunks.send(Ok(chunk)).await.is_err() {
+        if bytes > 0 && !forward(chunk, chunks, &mut permit).await {
             return Ok(Ended::ReaderGone);
         }
         *next += bytes;
         if *next == rest.end() {
             return Ok(Ended::Complete);
         }
+        if permit.is_none() {
+            permit = enter(shared, priority, chunks).await?;
+        }
         chunk = next_chunk(&mut body, shared.options.stall_max).await?;
+    }
+}
+
+/// Waits for a place at the lake; `None` if the reader has gone meanwhile.
+async fn enter(shared: &Shared, priority: FetchPriority, chunks: &Chunks) -> Result<Option<Permit>> {
+    tokio::select! {
+        permit = shared.gate.enter(priority) => permit.map(Some),
+        () = chunks.closed() => Ok(None),
+    }
+}
+
+/// Hands a chunk to the reader and says whether it is still there. A part that waits for its reader gives its
+/// place back: the reader may be waiting for an earlier part, and that one for a place.
+async fn forward(chunk: Bytes, chunks: &Chunks, permit: &mut Option<Permit>) -> bool {
+    match chunks.try_send(Ok(chunk)) {
+        Ok(()) => true,
+        Err(TrySendError::Closed(_)) => false,
+        Err(TrySendError::Full(chunk)) => {
+            *permit = None;
+            chunks.send(chunk).await.is_ok()
+        }
     }
 }
 
