@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::{Kind, ObjectKey, Result};
 use forebay_lake::{
-    Attributes, ByteStream, CopyOptions, Fault, Faulty, FolderLake, GetOptions, GetResult, Lake, LakeReport,
-    LakeWriter, ListOptions, ListPage, MemoryLake, ObjectMeta, Operation, PartNumber, PartReceipt,
-    PutOptions, PutReceipt, UploadId, selftest,
+    Attributes, ByteStream, CopyOptions, Counted, Fault, Faulty, FolderLake, GetOptions, GetResult, Lake,
+    LakeReport, LakeWriter, ListOptions, ListPage, MemoryLake, ObjectMeta, Operation, PartNumber,
+    PartReceipt, PutOptions, PutReceipt, UploadId, selftest,
 };
 
 async fn probe(lake: &dyn Lake) -> LakeReport {
@@ -42,6 +42,14 @@ async fn our_own_lakes_keep_every_promise_and_are_left_clean() {
         assert!(report.writable && report.read_after_write && report.list_after_write);
         assert!(is_empty(&*lake).await, "{}", lake.url());
     }
+}
+
+#[tokio::test]
+async fn a_self_test_costs_at_most_forty_requests() {
+    let lake = Counted::new(Arc::new(MemoryLake::new()));
+    assert!(probe(&lake).await.is_perfect());
+    let counts = lake.counters().snapshot();
+    assert!(counts.requests_total() <= 40, "{counts:?}");
 }
 
 #[tokio::test]

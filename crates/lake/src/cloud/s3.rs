@@ -61,6 +61,8 @@ struct Inner {
     client: S3Client,
     lister: Lister,
     without_quotes: AtomicBool,
+    /// An update with quotes has worked, so one that is refused is refused for good.
+    knows_quotes: AtomicBool,
     /// Aborts of uploads whose writers were dropped; ends with the lake.
     cleanups: Mutex<JoinSet<()>>,
 }
@@ -68,13 +70,13 @@ struct Inner {
 impl S3Lake {
     /// A lake at `url` (for messages) behind this client.
     pub(crate) fn new(url: String, client: S3Client) -> Self {
-        let without_quotes = AtomicBool::new(false);
         Self {
             inner: Arc::new(Inner {
                 url,
                 client,
                 lister: Lister::default(),
-                without_quotes,
+                without_quotes: AtomicBool::new(false),
+                knows_quotes: AtomicBool::new(false),
                 cleanups: Mutex::default(),
             }),
         }
@@ -108,8 +110,15 @@ impl S3Lake {
         let PutMode::Update(token) = &options.mode else {
             return answer;
         };
+        let may_be_quotes = quotes == Quotes::With && !self.inner.knows_quotes.load(Ordering::Relaxed);
         match answer {
-            Err(error) if error.kind() == Kind::PreconditionFailed && quotes == Quotes::With => {
+            Ok(receipt) => {
+                self.inner
+                    .knows_quotes
+                    .store(quotes == Quotes::With, Ordering::Relaxed);
+                Ok(receipt)
+            }
+            Err(error) if error.kind() == Kind::PreconditionFailed && may_be_quotes => {
                 // Old Ceph compares the quotes too. Only if the object is still the one that the token names.
                 let is_same = self
                     .head_now(key)
@@ -128,7 +137,7 @@ impl S3Lake {
                 "the object to update is not there any more",
             )
             .caused_by(error)),
-            answer => answer,
+            Err(error) => Err(error),
         }
     }
 

@@ -142,6 +142,17 @@ async fn an_update_of_a_changed_object_is_not_tried_again() {
 }
 
 #[tokio::test]
+async fn a_server_that_has_taken_quotes_is_not_asked_about_them_again() {
+    let refused = answer("412 Precondition Failed", "", "");
+    let script = script(vec![found("new", ""), refused]).await;
+    let k = key();
+    let put = |etag| script.lake.put(&k, Bytes::from_static(b"x"), update(etag));
+    put("old").await.unwrap();
+    assert_eq!(put("old").await.unwrap_err().kind(), Kind::PreconditionFailed);
+    assert_eq!(script.asked.lock().len(), 2, "no HEAD after the refusal");
+}
+
+#[tokio::test]
 async fn a_throttled_request_is_tried_again() {
     let slow = answer("503 Slow Down", "", "<Error><Code>SlowDown</Code></Error>");
     let script = script(vec![slow.clone(), slow, found("e", "")]).await;
