@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Kind, Result};
 use futures::StreamExt;
 use http::{Request, Response};
@@ -283,14 +283,28 @@ pub(crate) fn answer_body(body: Incoming, bytes: u64) -> ByteStream {
     .boxed()
 }
 
-/// A whole short answer (XML); a longer one is an error.
+/// A whole short answer (XML); a longer one is an error. It may take long as long as something comes: a server
+/// that joins many parts sends blanks until it is done.
 pub(crate) async fn answer_text(body: Incoming, bytes_max: usize) -> Result<Bytes> {
-    let limited = http_body_util::Limited::new(body, bytes_max);
-    match tokio::time::timeout(STALL_MAX, limited.collect()).await {
-        Ok(Ok(text)) => Ok(text.to_bytes()),
-        Ok(Err(why)) => Err(Error::new(Kind::Unavailable, "cannot read the lake's answer").caused_by(why)),
-        Err(_) => {
-            Err(Error::new(Kind::Timeout, "the lake stopped sending").with("stall_ms", STALL_MAX.as_millis()))
+    let mut body = body.into_data_stream();
+    let mut text = BytesMut::new();
+    loop {
+        let chunk = match tokio::time::timeout(STALL_MAX, body.next()).await {
+            Ok(None) => return Ok(text.freeze()),
+            Ok(Some(Ok(chunk))) => chunk,
+            Ok(Some(Err(why))) => {
+                return Err(Error::new(Kind::Unavailable, "cannot read the lake's answer").caused_by(why));
+            }
+            Err(_) => {
+                return Err(Error::new(Kind::Timeout, "the lake stopped sending")
+                    .with("stall_ms", STALL_MAX.as_millis()));
+            }
+        };
+        if text.len() + chunk.len() > bytes_max {
+            return Err(
+                Error::new(Kind::Unavailable, "the lake's answer is too long").with("bytes_max", bytes_max)
+            );
         }
+        text.extend_from_slice(&chunk);
     }
 }
