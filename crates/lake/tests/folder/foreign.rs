@@ -257,3 +257,22 @@ async fn nothing_is_left_behind_by_refused_dropped_and_replaced_writes() {
     lake.delete(&key("k")).await.unwrap();
     assert_eq!(private_files(root.path(), "meta"), [""; 0]);
 }
+
+/// The message said "abort the upload", and the abort failed with the same message.
+#[tokio::test]
+async fn an_upload_with_a_damaged_record_can_be_aborted() {
+    let (root, lake) = fresh();
+    let upload = lake.start_upload(&key("k"), Attributes::default()).await.unwrap();
+    let record = root
+        .path()
+        .join(".forebay/folder/uploads")
+        .join(&upload.0)
+        .join("upload.json");
+    fs::write(record, "torn").unwrap();
+    let completed = lake
+        .complete_upload(&key("k"), &upload, &[], PutOptions::default())
+        .await;
+    assert!(completed.is_err());
+    lake.abort_upload(&key("k"), &upload).await.unwrap();
+    assert!(private_files(root.path(), "uploads").is_empty());
+}
