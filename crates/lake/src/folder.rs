@@ -14,6 +14,7 @@ mod key_path;
 mod list;
 mod lock;
 mod lookup;
+mod names;
 mod publish;
 mod read;
 mod sidecar;

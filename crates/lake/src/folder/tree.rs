@@ -14,6 +14,7 @@ use rustix::io::{Errno, Result};
 
 use super::durable::DurableFolders;
 use super::key_path::PRIVATE_FOLDERS;
+use super::names::KeptNames;
 
 /// Flags for a folder: never through a link.
 const FOLDER: OFlags = OFlags::RDONLY
@@ -30,6 +31,7 @@ pub(super) struct Tree {
     root: OwnedFd,
     device: u64,
     durable: DurableFolders,
+    names: KeptNames,
 }
 
 /// The open folders from just below the root down to the parent of an object.
@@ -44,12 +46,18 @@ impl Tree {
             root,
             device,
             durable: DurableFolders::default(),
+            names: KeptNames::default(),
         })
     }
 
     /// The root.
     pub(super) fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
+    }
+
+    /// The names of large folders, kept from page to page of a listing.
+    pub(super) fn names(&self) -> &KeptNames {
+        &self.names
     }
 
     /// Whether a file lies on the same file system as the root; only there do inode numbers mean anything.

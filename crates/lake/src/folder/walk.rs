@@ -1,20 +1,17 @@
 //! A walk over the folder in byte order of the keys, one open folder per level.
 //!
-//! The names of a folder come in no order, so all that can matter are read into a heap and taken out smallest
-//! first; a page of a large folder then costs one pass over its names and no full sort. A folder sorts as its name
-//! with `/` behind it, because its keys do: `a-b` < `a/b` < `a0`. What lies outside of the wanted keys is dropped
-//! while reading, and whole folders are skipped.
+//! `names` gives the names of a folder in order. A folder sorts as its name with `/` behind it, because its keys do:
+//! `a-b` < `a/b` < `a0`. What lies outside of the wanted keys is left out, and whole folders are skipped.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use forebay_core::{Error, Result};
-use rustix::fs::{Dir, DirEntry, FileType};
+use rustix::fs::{Dir, FileType};
 use rustix::io::Errno;
 
 use super::key_path::{MARKER_NAME, PRIVATE_FOLDERS};
-use super::tree::{Tree, explain, open_folder, stat_name};
+use super::names::{Names, describe, is_private};
+use super::tree::{Tree, explain, open_folder};
 
 /// Which keys are wanted: those that start with `prefix` and come after `start_after`.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +21,15 @@ pub(super) struct Bounds<'a> {
 }
 
 impl Bounds<'_> {
+    /// Whether a name can matter; the key of a folder ends with `/`.
+    pub(super) fn wants_name(&self, key: &str, is_folder: bool) -> bool {
+        if is_folder {
+            self.may_hold(key)
+        } else {
+            self.wants(key) && !key.is_empty()
+        }
+    }
+
     fn wants(&self, key: &str) -> bool {
         key.starts_with(self.prefix) && self.start_after.is_none_or(|start| key > start)
     }
@@ -49,6 +55,7 @@ pub(super) enum Step {
 
 /// See the top of this file.
 pub(super) struct Walk<'a> {
+    tree: &'a Tree,
     bounds: Bounds<'a>,
     levels: Vec<Level>,
 }
@@ -56,14 +63,15 @@ pub(super) struct Walk<'a> {
 struct Level {
     folder: OwnedFd,
     key_prefix: String,
-    names: BinaryHeap<Reverse<String>>,
+    names: Names,
 }
 
 impl<'a> Walk<'a> {
     /// Starts in the deepest folder that the prefix names.
-    pub(super) fn start(tree: &Tree, bounds: Bounds<'a>) -> Result<Self> {
+    pub(super) fn start(tree: &'a Tree, bounds: Bounds<'a>) -> Result<Self> {
         let key_prefix = bounds.prefix.rsplit_once('/').map_or("", |(folders, _)| folders);
         let mut walk = Self {
+            tree,
             bounds,
             levels: Vec::new(),
         };
@@ -85,18 +93,29 @@ impl<'a> Walk<'a> {
             format!("{key_prefix}/")
         };
         match tree.open_parent(&folders) {
-            Ok(folder) => walk.levels.push(read_level(folder, key_prefix, &bounds)?),
+            Ok(folder) => walk.enter(folder, key_prefix)?,
             Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG) => {}
             Err(errno) => return Err(unreadable(errno, &key_prefix)),
         }
         Ok(walk)
     }
 
+    fn enter(&mut self, folder: OwnedFd, key_prefix: String) -> Result<()> {
+        let names = self.tree.names().read(&folder, &key_prefix, &self.bounds);
+        let names = names.map_err(|errno| unreadable(errno, &key_prefix))?;
+        self.levels.push(Level {
+            folder,
+            key_prefix,
+            names,
+        });
+        Ok(())
+    }
+
     /// The next file or folder in byte order.
     pub(super) fn next(&mut self) -> Option<Step> {
         loop {
             let level = self.levels.last_mut()?;
-            let Some(Reverse(name)) = level.names.pop() else {
+            let Some(name) = level.names.pop() else {
                 self.levels.pop();
                 continue;
             };
@@ -126,11 +145,7 @@ impl<'a> Walk<'a> {
             return Ok(());
         };
         match open_folder(parent, name) {
-            Ok(folder) => {
-                let level = read_level(folder, prefix, &self.bounds)?;
-                self.levels.push(level);
-                Ok(())
-            }
+            Ok(folder) => self.enter(folder, prefix),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
             Err(errno) => Err(unreadable(errno, &prefix)),
         }
@@ -143,66 +158,6 @@ fn unreadable(errno: Errno, prefix: &str) -> Error {
         errno,
     )
     .with("prefix", prefix)
-}
-
-/// Reads the names that can matter. Folders get a `/` behind, the marker becomes the empty name.
-fn read_level(folder: OwnedFd, key_prefix: String, bounds: &Bounds<'_>) -> Result<Level> {
-    let wrong = |errno| unreadable(errno, &key_prefix);
-    let mut names = Vec::new();
-    let mut key = key_prefix.clone();
-    for entry in Dir::read_from(&folder).map_err(wrong)? {
-        let entry = entry.map_err(wrong)?;
-        let Some((name, kind)) = describe(&folder, &entry).map_err(wrong)? else {
-            continue;
-        };
-        key.truncate(key_prefix.len());
-        let is_wanted = match kind {
-            FileType::Directory if name == MARKER_NAME => false,
-            FileType::Directory => {
-                key.extend([name, "/"]);
-                bounds.may_hold(&key) && !is_private(&key)
-            }
-            _ => {
-                key.push_str(if name == MARKER_NAME { "" } else { name });
-                bounds.wants(&key) && !key.is_empty()
-            }
-        };
-        if is_wanted {
-            names.push(Reverse(key[key_prefix.len()..].to_owned()));
-        }
-    }
-    Ok(Level {
-        folder,
-        key_prefix,
-        names: BinaryHeap::from(names),
-    })
-}
-
-/// Whether this is our private area.
-fn is_private(folder_prefix: &str) -> bool {
-    let mut segments = folder_prefix.split('/');
-    PRIVATE_FOLDERS
-        .iter()
-        .all(|private| segments.next() == Some(*private))
-}
-
-/// Name and type of a file or folder; `None` for what cannot be an object (links, devices, names that are not UTF-8).
-fn describe<'a>(folder: &OwnedFd, entry: &'a DirEntry) -> Result<Option<(&'a str, FileType)>, Errno> {
-    let Ok(name) = entry.file_name().to_str() else {
-        return Ok(None);
-    };
-    if name == "." || name == ".." {
-        return Ok(None);
-    }
-    let kind = match entry.file_type() {
-        FileType::Unknown => match stat_name(folder.as_fd(), name) {
-            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(errno),
-        },
-        kind => kind,
-    };
-    Ok(matches!(kind, FileType::RegularFile | FileType::Directory).then_some((name, kind)))
 }
 
 /// Whether any object lies below a folder; stops at the first.
