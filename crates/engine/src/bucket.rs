@@ -275,7 +275,7 @@ impl Engine {
         self.buckets.existing(name).await.map(|_| ())
     }
 
-    /// Removes a bucket; `Conflict` if objects are in it. Our own documents go with it.
+    /// Removes a bucket; `Conflict` if objects are in it. Our own documents and open uploads go with it.
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<()> {
         let bucket = self.buckets.existing(name).await?;
         if bucket.is_mapped {
@@ -294,6 +294,10 @@ impl Engine {
         if !page.objects.is_empty() || !page.prefixes.is_empty() {
             let message = "the bucket is not empty; delete its objects first";
             return Err(Error::new(Kind::Conflict, message).with("bucket", name));
+        }
+        // The lake would keep the parts of open uploads when their documents are gone.
+        for upload in self.list_uploads(name, "").await? {
+            self.abort_upload(name, &upload.key, &upload.id).await?;
         }
         let mut options = ListOptions {
             prefix: RESERVED_PREFIX.into(),

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
-use forebay_lake::{Attributes, ByteStream, PartReceipt, PutOptions};
+use forebay_lake::{Attributes, ByteStream, PartReceipt, PutOptions, PutReceipt};
 use futures::StreamExt;
+use md5::{Digest, Md5};
 use parking_lot::Mutex;
 
 use self::ledger::UploadDocument;
+use crate::bucket::Bucket;
 use crate::document::{self, Extras};
 use crate::engine::reserved;
 use crate::write::lost_race;
@@ -149,7 +151,12 @@ impl Engine {
             tags: request.tags,
             checksum: request.checksum,
         };
-        ledger::write_upload(&*bucket.lake, &id, &upload).await?;
+        if let Err(error) = ledger::write_upload(&*bucket.lake, &id, &upload).await {
+            if let Err(why) = bucket.lake.abort_upload(key, &upload.lake_upload).await {
+                tracing::debug!(%key, error = %why, "an upload that nobody knows of stays in the lake");
+            }
+            return Err(error);
+        }
         Ok(upload.info(&id))
     }
 
@@ -183,7 +190,11 @@ impl Engine {
         let receipt = bucket
             .lake
             .upload_part(&part.key, &upload.lake_upload, part.number, part.bytes, body)
-            .await?;
+            .await
+            .map_err(|error| match error.kind() {
+                Kind::NotFound => ledger::no_such_upload(&part.upload).caused_by(error),
+                _ => error,
+            })?;
         // A lake need not look for the end of an empty body.
         verify()?;
         let checksums = std::mem::take(&mut *verified.lock());
@@ -256,7 +267,13 @@ impl Engine {
             .lake
             .complete_upload(key, &upload.lake_upload, &parts, options)
             .await;
-        let receipt = completed.map_err(|error| lost_race(error, key))?;
+        let receipt = match completed {
+            // The lake has forgotten the upload, but we have not: an earlier try may have been cut off in between.
+            Err(error) if error.kind() == Kind::NotFound => joined_before(&bucket, key, &parts)
+                .await?
+                .ok_or_else(|| ledger::no_such_upload(id).caused_by(error))?,
+            completed => completed.map_err(|error| lost_race(error, key))?,
+        };
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let mut info = self.info_of_write(&bucket, key, receipt, bytes, upload.attributes);
         info.checksums = request.checksum.clone().into_iter().collect();
@@ -321,6 +338,34 @@ impl Engine {
         uploads.sort_by(|a, b| (&a.key, &a.id).cmp(&(&b.key, &b.id)));
         Ok(uploads)
     }
+}
+
+/// The receipt of the object if it is what these parts make, by size and by the ETag that S3 gives a joined object.
+async fn joined_before(
+    bucket: &Bucket,
+    key: &ObjectKey,
+    parts: &[PartReceipt],
+) -> Result<Option<PutReceipt>> {
+    let mut md5 = Md5::new();
+    for part in parts {
+        let Ok(digest) = hex::decode(&part.etag) else {
+            return Ok(None);
+        };
+        md5.update(digest);
+    }
+    let etag = format!("{}-{}", hex::encode(md5.finalize()), parts.len());
+    let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+    let meta = match bucket.lake.head(key).await {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let receipt = PutReceipt {
+        version: meta.version,
+        token: meta.token,
+        modified: Some(meta.modified),
+    };
+    Ok(Some(receipt).filter(|receipt| receipt.version.as_str() == etag && meta.bytes == bytes))
 }
 
 fn check_part_number(number: u16) -> Result<()> {

@@ -1,4 +1,5 @@
 //! Multipart uploads over a memory lake.
+#![allow(clippy::unwrap_used, reason = "a broken step should fail the test")]
 
 mod fixture;
 
@@ -9,6 +10,7 @@ use forebay_engine::{
     CompleteRequest, CompletedPart, Conditions, Consistency, CreateUpload, PartCopy, PartInfo, PartRequest,
     RangeRequest,
 };
+use forebay_lake::Lake;
 use futures::StreamExt;
 
 const PART_BYTES: usize = 5 << 20;
@@ -205,4 +207,101 @@ async fn a_part_whose_checksum_is_wrong_leaves_the_part_that_was_there() {
         .await
         .unwrap();
     assert_eq!(fixture.get("big").await, good);
+}
+
+/// An upload with one part, and what the lake calls it.
+async fn upload_with_a_part(fixture: &Fixture) -> (String, PartInfo, forebay_lake::UploadId) {
+    let upload = fixture
+        .engine
+        .create_upload(&bucket(), &key("big"), CreateUpload::default())
+        .await
+        .unwrap();
+    let body = Bytes::from_static(b"all of it");
+    let stored = fixture
+        .engine
+        .upload_part(&bucket(), part(&upload.id, 1, body), || Ok(vec![]))
+        .await
+        .unwrap();
+    let name = key(&format!("bucket/.forebay/uploads/{}/upload.json", upload.id));
+    let document = fixture.lake.get(&name, forebay_lake::GetOptions::default());
+    let chunks: Vec<_> = document.await.unwrap().body.collect().await;
+    let text: Vec<u8> = chunks.into_iter().flat_map(|chunk| chunk.unwrap()).collect();
+    let document: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let lake_upload = document["lake_upload"].as_str().unwrap().to_owned();
+    (upload.id, stored, forebay_lake::UploadId(lake_upload))
+}
+
+#[tokio::test]
+async fn a_completion_that_was_cut_off_can_be_repeated() {
+    let fixture = Fixture::new(Consistency::Always).await;
+    let (id, stored, lake_upload) = upload_with_a_part(&fixture).await;
+    let parts = [forebay_lake::PartReceipt {
+        number: 1,
+        etag: stored.etag.clone(),
+        bytes: stored.bytes,
+    }];
+    let mut options = forebay_lake::PutOptions::default();
+    options
+        .attributes
+        .user
+        .insert("forebay-extras".into(), "1".into());
+    fixture
+        .lake
+        .complete_upload(&key("bucket/big"), &lake_upload, &parts, options)
+        .await
+        .unwrap();
+
+    let engine = &fixture.engine;
+    let (receipt, _) = engine
+        .complete_upload(&bucket(), &key("big"), &id, complete(&[stored]))
+        .await
+        .unwrap();
+    assert_eq!(receipt.bytes, 9);
+    let info = engine.head(&bucket(), &key("big")).await.unwrap();
+    assert_eq!((info.version, info.part_bytes), (receipt.version, vec![9]));
+    assert!(engine.list_uploads(&bucket(), "").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_upload_that_the_lake_has_given_up_is_no_such_upload() {
+    let fixture = Fixture::new(Consistency::Always).await;
+    let (id, stored, lake_upload) = upload_with_a_part(&fixture).await;
+    fixture
+        .lake
+        .abort_upload(&key("bucket/big"), &lake_upload)
+        .await
+        .unwrap();
+    fixture.put("big", Bytes::from_static(b"not of it")).await;
+    let engine = &fixture.engine;
+    let refused = [
+        engine
+            .complete_upload(&bucket(), &key("big"), &id, complete(&[stored]))
+            .await
+            .unwrap_err(),
+        engine
+            .upload_part(&bucket(), part(&id, 1, Bytes::from_static(b"x")), || Ok(vec![]))
+            .await
+            .unwrap_err(),
+    ];
+    for error in refused {
+        assert!(
+            error.context().any(|pair| pair == ("code", "NoSuchUpload")),
+            "{error}"
+        );
+    }
+    assert_eq!(fixture.get("big").await, Bytes::from_static(b"not of it"));
+}
+
+#[tokio::test]
+async fn a_removed_bucket_takes_its_open_uploads_along() {
+    let fixture = Fixture::new(Consistency::Always).await;
+    let (_, _, lake_upload) = upload_with_a_part(&fixture).await;
+    fixture.engine.delete_bucket(&bucket()).await.unwrap();
+    let body = futures::stream::iter([Ok(Bytes::from_static(b"x"))]).boxed();
+    let gone = fixture
+        .lake
+        .upload_part(&key("bucket/big"), &lake_upload, 1, 1, body)
+        .await
+        .unwrap_err();
+    assert_eq!(gone.kind(), Kind::NotFound);
 }

@@ -1,6 +1,5 @@
 use bytes::Bytes;
 use futures::{TryStreamExt, stream};
-use md5::{Digest, Md5};
 
 use super::*;
 
