@@ -1,7 +1,9 @@
 //! Engine values in S3's words: the one table from error kinds to S3 codes, and the small conversions.
 //!
 //! An error may name its S3 code itself (context `code`), where the kind says too little: `NoSuchUpload`,
-//! `EntityTooSmall`. Clients see the message; context and source, which may name the lake, go to the log.
+//! `EntityTooSmall`. What an S3 lake calls its error (context `lake_code`) is passed on only where it is about the
+//! client's request: a wrong key of ours for the lake must not look like a wrong key of the client. Clients see the
+//! message; context and source, which may name the lake, go to the log.
 
 use std::str::FromStr;
 use std::time::SystemTime;
@@ -14,6 +16,17 @@ use s3s::dto::{CopySource, ETag, ETagCondition, Owner, Timestamp};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
 use crate::context::RequestContext;
+
+/// Codes of an S3 lake that are about what the client sent.
+const LAKE_CODES: [&str; 7] = [
+    "EntityTooLarge",
+    "EntityTooSmall",
+    "InvalidPart",
+    "InvalidPartOrder",
+    "KeyTooLongError",
+    "MetadataTooLarge",
+    "NoSuchUpload",
+];
 
 /// The S3 code of an error, where nothing more is known about it.
 pub(crate) fn code_of_kind(kind: Kind) -> S3ErrorCode {
@@ -43,7 +56,8 @@ fn code_of(error: &Error) -> S3ErrorCode {
             .find(|(name, _)| *name == wanted)
             .map(|(_, value)| value)
     };
-    if let Some(code) = context("code") {
+    let of_lake = || context("lake_code").filter(|code| LAKE_CODES.contains(code));
+    if let Some(code) = context("code").or_else(of_lake) {
         let Ok(code) = S3ErrorCode::from_str(code);
         return code;
     }
@@ -291,6 +305,30 @@ mod tests {
         assert_eq!(
             code(Error::new(Kind::InvalidInput, "x").with("code", "EntityTooSmall")),
             "EntityTooSmall"
+        );
+    }
+
+    #[test]
+    fn a_lakes_trouble_with_our_keys_is_not_the_clients() {
+        let answer = |kind, code| {
+            let error = Error::new(kind, "x").with("lake_code", code);
+            let answer = failure(&error, &Extensions::new());
+            (
+                answer.code().as_str().to_owned(),
+                answer.status_code().map(|status| status.as_u16()),
+            )
+        };
+        assert_eq!(
+            answer(Kind::Denied, "InvalidAccessKeyId"),
+            ("AccessDenied".to_owned(), Some(403))
+        );
+        assert_eq!(
+            answer(Kind::Throttled, "ThrottlingException"),
+            ("SlowDown".to_owned(), Some(503))
+        );
+        assert_eq!(
+            answer(Kind::InvalidInput, "InvalidPart"),
+            ("InvalidPart".to_owned(), Some(400))
         );
     }
 

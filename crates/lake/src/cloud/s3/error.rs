@@ -25,7 +25,7 @@ pub(crate) fn from_answer(status: StatusCode, headers: &HeaderMap, body: &Bytes,
     };
     let mut error = Error::new(kind, message).with("status", status.as_u16());
     if !found.code.is_empty() {
-        error = error.with("code", &found.code);
+        error = error.with("lake_code", &found.code);
     }
     if !found.message.is_empty() {
         error = error.with("answer", &found.message);
