@@ -1,10 +1,11 @@
 //! What one request collects on its way: for the access log, the metrics and the answer.
 //!
 //! The service puts an `Arc<RequestContext>` into the request's extensions; `access.rs` notes who and what, the
-//! operations note errors and an unusual status, bodies count bytes. It ends when the answer's body is dropped.
+//! operations note errors and an unusual status, bodies count bytes. It ends when the answer's body is dropped, or,
+//! if the client went away before there was an answer, when it is dropped itself.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_reservoir::Tier;
@@ -13,12 +14,15 @@ use parking_lot::Mutex;
 
 use crate::body::BodyFault;
 
+/// What is logged for a request whose client did not wait for the answer; nginx has the same number for it.
+const ABANDONED_STATUS: u16 = 499;
+
 /// A finished request, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestEnd<'a> {
     /// S3's name of the operation; `Unknown` if the request was refused before it was known.
     pub op: &'a str,
-    /// HTTP status.
+    /// HTTP status; 499 if the client went away before there was an answer.
     pub status: u16,
     /// Body bytes that came in.
     pub bytes_in: u64,
@@ -51,6 +55,7 @@ pub(crate) struct RequestContext {
     lake_bytes: AtomicU64,
     notes: Mutex<Notes>,
     observer: Option<Arc<dyn S3Observer>>,
+    has_ended: AtomicBool,
 }
 
 /// What is learnt on the way.
@@ -82,6 +87,7 @@ impl RequestContext {
             lake_bytes: AtomicU64::new(0),
             notes: Mutex::new(Notes::default()),
             observer,
+            has_ended: AtomicBool::new(false),
         })
     }
 
@@ -120,10 +126,17 @@ impl RequestContext {
     /// Writes the access log line and tells the observer. Called once, when the answer's body is gone.
     /// `complete` is false if the body broke off.
     pub(crate) fn end(&self, status: StatusCode, bytes_out: u64, complete: bool) {
+        self.report(status.as_u16(), bytes_out, complete);
+    }
+
+    fn report(&self, status: u16, bytes_out: u64, complete: bool) {
+        if self.has_ended.swap(true, Ordering::Relaxed) {
+            return;
+        }
         let notes = self.notes.lock();
         let end = RequestEnd {
             op: notes.op.unwrap_or("Unknown"),
-            status: status.as_u16(),
+            status,
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
             bytes_out,
             ram_bytes: self.ram_bytes.load(Ordering::Relaxed),
@@ -151,5 +164,34 @@ impl RequestContext {
             request_id = self.id,
             "request"
         );
+    }
+}
+
+impl Drop for RequestContext {
+    fn drop(&mut self) {
+        self.report(ABANDONED_STATUS, 0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<u16>>);
+
+    impl S3Observer for Seen {
+        fn on_request_end(&self, end: &RequestEnd<'_>) {
+            self.0.lock().push(end.status);
+        }
+    }
+
+    #[test]
+    fn every_request_is_reported_once_also_an_abandoned_one() {
+        let seen = Arc::new(Seen::default());
+        let context = || RequestContext::new("ID".to_owned(), Some(Arc::clone(&seen) as Arc<dyn S3Observer>));
+        context().end(StatusCode::OK, 1, true);
+        drop(context());
+        assert_eq!(*seen.0.lock(), [200, 499]);
     }
 }
