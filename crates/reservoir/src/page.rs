@@ -25,15 +25,24 @@ pub(crate) struct Page {
     pub(crate) frame: Arc<Frame>,
     /// Woken when a block was published or a claim given up.
     changed: Notify,
-    /// Why the last fill failed; gone when the next one starts.
-    failure: Mutex<Option<Error>>,
+    /// Why the last claim was given up; gone when the next one starts.
+    given_up: Mutex<Option<GivenUp>>,
     /// Blocks that came from NVMe.
     from_nvme: AtomicU16,
     /// Blocks that were handed out at least once.
     seen: AtomicU16,
     pub(crate) pinned: AtomicBool,
     leases: AtomicU32,
+    /// Reads that have it in their window.
+    windows: AtomicU32,
     counters: Arc<Counters>,
+}
+
+/// Why a claim was given up.
+#[derive(Debug)]
+enum GivenUp {
+    NoMemory,
+    Failed(Error),
 }
 
 /// How a wait for a block ended.
@@ -41,6 +50,8 @@ pub(crate) struct Page {
 pub(crate) enum Waited {
     /// The block is there.
     Ready,
+    /// Whoever wanted to fill it found no memory for it.
+    NoMemory,
     /// Nobody fills it (any more), and why, if that is known.
     Abandoned(Option<Error>),
 }
@@ -64,11 +75,12 @@ impl Page {
             object,
             frame: Arc::new(frame),
             changed: Notify::new(),
-            failure: Mutex::new(None),
+            given_up: Mutex::new(None),
             from_nvme: AtomicU16::new(0),
             seen: AtomicU16::new(0),
             pinned: AtomicBool::new(false),
             leases: AtomicU32::new(0),
+            windows: AtomicU32::new(0),
             counters,
         }
     }
@@ -76,7 +88,7 @@ impl Page {
     /// Claims those of `wanted` that nobody has or fills; `None` if there are none.
     pub(crate) fn claim(self: &Arc<Self>, wanted: BlockMask) -> Option<PageClaim> {
         let claim = self.frame.claim(wanted)?;
-        self.failure.lock().take();
+        self.given_up.lock().take();
         Some(PageClaim {
             claim,
             page: Arc::clone(self),
@@ -94,10 +106,19 @@ impl Page {
                 return Waited::Ready;
             }
             if !claimed.contains(wanted) {
-                return Waited::Abandoned(self.failure.lock().as_ref().map(Error::share));
+                return match &*self.given_up.lock() {
+                    Some(GivenUp::NoMemory) => Waited::NoMemory,
+                    Some(GivenUp::Failed(error)) => Waited::Abandoned(Some(error.share())),
+                    None => Waited::Abandoned(None),
+                };
             }
             changed.await;
         }
+    }
+
+    /// Whether a read has it in its window.
+    pub(crate) fn is_in_window(&self) -> bool {
+        self.windows.load(Ordering::Relaxed) > 0
     }
 
     /// Ends the pin of this page; says whether there was one.
@@ -151,6 +172,36 @@ impl Page {
 impl Drop for Page {
     fn drop(&mut self) {
         self.unpin();
+    }
+}
+
+/// Keeps a page in the window of a read. Bytes in windows are counted once, however many reads share them.
+#[derive(Debug)]
+pub(crate) struct InWindow(Arc<Page>);
+
+impl InWindow {
+    /// Counts the page.
+    pub(crate) fn new(page: Arc<Page>) -> Self {
+        if page.windows.fetch_add(1, Ordering::Relaxed) == 0 {
+            page.counters.window_bytes.add(page.frame.bytes() as u64);
+        }
+        Self(page)
+    }
+}
+
+impl std::ops::Deref for InWindow {
+    type Target = Arc<Page>;
+
+    fn deref(&self) -> &Arc<Page> {
+        &self.0
+    }
+}
+
+impl Drop for InWindow {
+    fn drop(&mut self) {
+        if self.0.windows.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.counters.window_bytes.sub(self.0.frame.bytes() as u64);
+        }
     }
 }
 
@@ -225,7 +276,12 @@ impl PageClaim {
 
     /// Gives the blocks up and tells those who wait why.
     pub(crate) fn fail(self, error: &Error) {
-        *self.page.failure.lock() = Some(error.share());
+        *self.page.given_up.lock() = Some(GivenUp::Failed(error.share()));
+    }
+
+    /// Gives the blocks up because there is no memory for them.
+    pub(crate) fn starve(self) {
+        *self.page.given_up.lock() = Some(GivenUp::NoMemory);
     }
 }
 

@@ -196,9 +196,15 @@ impl RamTier {
     }
 
     /// Forgets what was kept about a page that left the index; how many bytes it had.
-    fn release(&self, page: &Arc<Page>) -> u64 {
+    pub(crate) fn release(&self, page: &Arc<Page>) -> u64 {
         self.policy.lock().remove(&page.key);
         page.unpin();
+        let entry = self.index.get(&page.key.object);
+        if let Some(successor) = entry.and_then(|entry| entry.page(page.key.page))
+            && !successor.frame.backed().is_empty()
+        {
+            self.admit(&successor); // It came in its place meanwhile, and has the same key.
+        }
         page.frame.backed_bytes()
     }
 

@@ -5,8 +5,9 @@
 //! every block that it is about to hand out, and leases the bytes. A block that fails the check is a miss: its page is
 //! quarantined and planned again. A fill that failed for a reason that may pass is tried once more.
 //!
-//! Limits: one read holds at most a window of pages. When there is no memory even for the next page it waits a moment, then
-//! streams past the cache ([`Bypass`]); it never waits for memory without an end.
+//! Limits: one read holds at most a window of pages, and windows together half of the RAM that is not pinned, beyond which a read gets one page at a
+//! time: readers that are slower than the lake must not take the cache from the others. When there is no memory even for the next
+//! page it waits a moment, then streams past the cache ([`Bypass`]); it never waits for memory without an end.
 
 mod bypass;
 
@@ -20,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::fill::Want;
 use crate::index::EntryHandle;
-use crate::page::{Page, PageClaim, Waited};
+use crate::page::{InWindow, Page, PageClaim, Waited};
 use crate::reservoir::Reservoir;
 use crate::run::Run;
 use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
@@ -32,14 +33,18 @@ use bypass::Bypass;
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
 /// One read may hold one part in this many of the RAM budget.
 const WINDOW_SHARE: u64 = 8;
+/// All windows together grow up to one part in this many of the RAM that is not pinned.
+const WINDOWS_SHARE: u64 = 2;
 /// How long a read waits for memory before it goes past the cache.
 const SPACE_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Bytes that go past the cache before it is tried again.
 const BYPASS_BYTES_MAX: u64 = 16 << 20;
-/// How often a read sees fills fail, or pages turn out corrupt, before it gives up.
+/// How often a read sees fills fail within a page's worth of bytes, or pages turn out corrupt, before it gives up.
 const FAILURES_MAX: u32 = 2;
 const CORRUPT_MAX: u32 = 3;
 const ABANDONED_MAX: u32 = 16;
+/// How often in a row a read waits for another that finds no memory, before it goes past the cache.
+const STARVED_MAX: u32 = 16;
 
 /// One read under way.
 struct Reading {
@@ -59,14 +64,16 @@ struct Reading {
     /// Whether it has waited for memory in vain: the next time it goes past the cache without delay.
     waited: bool,
     failures: u32,
+    /// Where the last of them was.
+    failed_at: u64,
     corrupt: u32,
     abandoned: u32,
+    starved: u32,
 }
 
 /// A page in the window.
-#[derive(Clone)]
 struct Planned {
-    page: Arc<Page>,
+    page: InWindow,
     /// Blocks that were in RAM when the read came by.
     found: BlockMask,
 }
@@ -110,8 +117,10 @@ impl Reservoir {
             started: false,
             waited: false,
             failures: 0,
+            failed_at: range.start(),
             corrupt: 0,
             abandoned: 0,
+            starved: 0,
         };
         futures::stream::try_unfold(reading, |mut reading| async move {
             let piece = reading.next().await?;
@@ -133,7 +142,7 @@ impl Reservoir {
                 continue;
             };
             if !self.ram.back(&mut claim, None) {
-                drop(claim);
+                claim.starve();
                 self.ram.drop_if_empty(&page);
                 break;
             }
@@ -167,16 +176,21 @@ impl Reading {
             if self.planned < self.range.end() && self.planned - self.position <= self.window_bytes / 2 {
                 self.plan();
             }
-            let Some(front) = self.ahead.front().cloned() else {
+            let Some(front) = self.ahead.front() else {
                 self.wait_for_memory().await?;
                 continue;
             };
+            let (page, found) = (Arc::clone(&front.page), front.found);
             let block = ((self.position % PAGE_BYTES) / BLOCK_BYTES) as u32;
-            match front.page.wait_for(block).await {
+            match page.wait_for(block).await {
                 Waited::Ready => {
-                    if let Some(piece) = self.hand_out(&front)? {
+                    if let Some(piece) = self.hand_out(&page, found)? {
                         return Ok(Some(piece));
                     }
+                }
+                Waited::NoMemory => {
+                    drop(page);
+                    self.after_starving().await?;
                 }
                 Waited::Abandoned(failure) => self.after_failure(failure)?,
             }
@@ -198,17 +212,22 @@ impl Reading {
             let rest = ByteRange::new(self.planned, self.range.end()).expect("planned is before the end");
             let wanted = wanted_blocks(index, rest);
             let page = self.reservoir.ram.index.page(&self.entry, index);
+            if !self.may_hold(&page) {
+                self.reservoir.ram.drop_if_empty(&page);
+                break;
+            }
             let found = page.frame.present();
             if !found.contains(wanted)
                 && let Some(mut claim) = page.claim(wanted)
             {
                 if !self.reservoir.ram.back(&mut claim, self.run.as_deref()) {
-                    drop(claim);
+                    claim.starve();
                     self.reservoir.ram.drop_if_empty(&page);
                     break;
                 }
                 claims.push(claim);
             }
+            let page = InWindow::new(page);
             self.ahead.push_back(Planned { page, found });
             self.planned = (index.start() + PAGE_BYTES).min(self.range.end());
         }
@@ -216,6 +235,14 @@ impl Reading {
         if is_first {
             self.look_ahead();
         }
+    }
+
+    /// Whether the window may grow by this page: always by the first one, then while all windows keep to their share.
+    fn may_hold(&self, page: &Page) -> bool {
+        let (ram, counters) = (&self.reservoir.ram, &self.reservoir.counters);
+        let unpinned_bytes = ram.budget_bytes().saturating_sub(counters.pinned_ram_bytes.get());
+        let bytes = counters.window_bytes.get() + page.frame.bytes() as u64;
+        self.ahead.is_empty() || page.is_in_window() || bytes <= unpinned_bytes / WINDOWS_SHARE
     }
 
     /// Has bytes past this request fetched if its reader looks sequential.
@@ -232,8 +259,7 @@ impl Reading {
     }
 
     /// Checks and leases what is there from the position on; `None` if it was corrupt and has been planned again.
-    fn hand_out(&mut self, front: &Planned) -> Result<Option<Piece>> {
-        let page = &front.page;
+    fn hand_out(&mut self, page: &Arc<Page>, found: BlockMask) -> Result<Option<Piece>> {
         let page_start = page.key.page.start();
         let start = (self.position - page_start) as usize;
         let end = (self.range.end() - page_start).min(PAGE_BYTES) as usize;
@@ -254,11 +280,11 @@ impl Reading {
             self.plan_again();
             return Ok(None);
         }
-        if page.see(blocks) && front.found.contains(blocks) {
+        if page.see(blocks) && found.contains(blocks) {
             self.reservoir.ram.touch(&page.key);
         }
         let tier = match () {
-            () if front.found.contains(blocks) => Tier::Ram,
+            () if found.contains(blocks) => Tier::Ram,
             () if page.came_from_nvme(blocks) => Tier::Nvme,
             () => Tier::Lake,
         };
@@ -272,6 +298,7 @@ impl Reading {
     }
 
     fn advance(&mut self, piece: &Piece) {
+        (self.abandoned, self.starved) = (0, 0);
         self.reservoir
             .counters
             .served(piece.tier, piece.bytes.len() as u64);
@@ -284,8 +311,29 @@ impl Reading {
 
     /// Forgets the window, so that the next round looks at every page anew.
     fn plan_again(&mut self) {
-        self.ahead.clear();
+        self.let_go();
         self.planned = self.position;
+    }
+
+    /// Gives the window up, and pages that never got memory with it.
+    fn let_go(&mut self) {
+        for planned in self.ahead.drain(..) {
+            let page = Arc::clone(&planned.page);
+            drop(planned);
+            if page.frame.backed().is_empty() {
+                self.reservoir.ram.drop_if_empty(&page);
+            }
+        }
+    }
+
+    /// Another read wanted to fill the next block and found no memory: try again, or go past the cache.
+    async fn after_starving(&mut self) -> Result<()> {
+        self.starved += 1;
+        self.plan_again();
+        if self.starved > STARVED_MAX {
+            self.go_past_cache().await?;
+        }
+        Ok(())
     }
 
     /// The fill of the next block was given up: try again, or give up too.
@@ -295,7 +343,10 @@ impl Reading {
         }
         self.abandoned += 1;
         if let Some(error) = failure {
-            self.failures += 1;
+            if self.position - self.failed_at >= PAGE_BYTES {
+                self.failures = 0; // The last one is behind us; a long read outlives one now and then.
+            }
+            (self.failures, self.failed_at) = (self.failures + 1, self.position);
             if !error.is_retryable() || self.failures >= FAILURES_MAX {
                 return Err(error);
             }
@@ -336,6 +387,11 @@ impl Reading {
                 break;
             }
         }
+        self.go_past_cache().await
+    }
+
+    /// Opens a way past the cache for the next bytes.
+    async fn go_past_cache(&mut self) -> Result<()> {
         self.waited = true;
         let end = self.range.end().min(self.position + BYPASS_BYTES_MAX);
         let range = ByteRange::new(self.position, end)?;
@@ -360,5 +416,11 @@ impl Reading {
         self.advance(&piece);
         self.planned = self.planned.max(self.position);
         Ok(Some(piece))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }

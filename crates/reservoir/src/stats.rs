@@ -100,6 +100,8 @@ pub(crate) struct Counters {
     pub(crate) write_fill_bytes: Counter,
     /// Bytes that read-ahead is fetching.
     pub(crate) read_ahead_bytes: Counter,
+    /// Bytes of the pages that reads have in their windows.
+    pub(crate) window_bytes: Counter,
     /// Bytes in runs that whole-object reads reserved.
     pub(crate) reserved_bytes: Counter,
 }

@@ -1,5 +1,7 @@
 //! The whole reservoir against a source that counts, stalls and fails as it is told.
 
+mod books;
+mod churn;
 mod contents;
 mod corruption;
 mod failure;

@@ -6,6 +6,7 @@
 //! what they evict and is not on NVMe is lost to it, which is counted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use forebay_core::PAGE_BYTES;
 use tokio::sync::Notify;
@@ -40,7 +41,7 @@ impl Demotion {
 
 impl RamTier {
     /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
-    pub(super) fn evict_one(&self) -> Option<u64> {
+    pub(crate) fn evict_one(&self) -> Option<u64> {
         loop {
             let page = self.next_victim()?;
             let bytes = page.frame.backed_bytes();
@@ -56,7 +57,7 @@ impl RamTier {
     }
 
     /// The page that should go next. It is still in the index, but the policy does not know it any more.
-    pub(super) fn next_victim(&self) -> Option<Arc<Page>> {
+    pub(crate) fn next_victim(&self) -> Option<Arc<Page>> {
         loop {
             let mut may_go = |key: &PageKey| {
                 self.index
@@ -73,7 +74,10 @@ impl RamTier {
     /// Takes a victim out of the index unless somebody holds it by now; says whether it went.
     pub(crate) fn finish_eviction(&self, page: Arc<Page>) -> bool {
         let key = page.key;
-        let is_unheld = |found: &Arc<Page>| Arc::ptr_eq(found, &page) && Arc::strong_count(found) == 2;
+        let is_unheld = |found: &Arc<Page>| {
+            let is_pinned = page.pinned.load(Ordering::Acquire); // By now; it was not when it was chosen.
+            Arc::ptr_eq(found, &page) && Arc::strong_count(found) == 2 && !is_pinned
+        };
         let taken = self.index.take(&key, is_unheld);
         let went = taken.is_some();
         if went {

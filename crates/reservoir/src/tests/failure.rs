@@ -119,3 +119,20 @@ async fn shutdown_ends_readers_that_wait() {
     reservoir.shutdown(Duration::from_secs(1)).await;
     assert_eq!(reader.await.unwrap().unwrap_err().kind(), Kind::Cancelled);
 }
+
+#[tokio::test]
+async fn a_long_read_outlives_a_failure_now_and_then() {
+    let (reservoir, source) = (reservoir(8 * MIB).await, FakeSource::new());
+    let object = object("a", "1", 12 * MIB);
+    let mut stream = reservoir.read(&object, whole(&object), &shared(&source));
+    let (mut served, mut failures) = (0, 0);
+    while let Some(piece) = stream.next().await {
+        served += piece.unwrap().bytes.len() as u64;
+        if served / (2 * MIB) > failures {
+            failures = served / (2 * MIB);
+            source.failures.store(1, Ordering::SeqCst);
+        }
+    }
+    assert_eq!(served, object.bytes);
+    assert!(source.request_count() >= 12 + 3, "some of them failed");
+}

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use futures::StreamExt;
+use futures::future::join_all;
 
 use super::*;
 
@@ -133,4 +136,48 @@ async fn nothing_is_left_behind_when_everything_is_forgotten() {
         (0, 0, 0)
     );
     assert!((0..crate::index::SHARDS).all(|shard| reservoir.ram.index.entries(shard).is_empty()));
+}
+
+#[tokio::test]
+async fn readers_that_stand_still_leave_room_for_others() {
+    let (reservoir, source) = (reservoir(64 * MIB).await, FakeSource::new());
+    let mut standing = Vec::new();
+    for number in 0..12 {
+        let object = object(&format!("slow-{number}"), "1", 100 * MIB);
+        let mut stream = reservoir.read(&object, whole(&object), &shared(&source));
+        standing.push((stream.next().await.unwrap().unwrap(), stream));
+    }
+    let hot = object("hot", "1", 100 * KIB);
+    for _ in 0..3 {
+        check(&reservoir, &hot, whole(&hot), &source).await;
+    }
+    assert_eq!(reservoir.stats().bypassed_bytes, 0);
+    assert!(reservoir.resident(&hot).ram_bytes == hot.bytes);
+    drop(standing);
+    assert_eq!(reservoir.counters.window_bytes.get(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn readers_that_find_no_memory_together_are_all_served() {
+    let (reservoir, source) = (reservoir(4 * MIB).await, FakeSource::new());
+    let leased = object("leased", "1", 4 * MIB);
+    let _all_memory = pieces(&reservoir, &leased, whole(&leased), &source)
+        .await
+        .unwrap();
+    let cold = object("cold", "1", MIB);
+    let readers = (0..64).map(|_| {
+        let (reservoir, source, object) = (Arc::clone(&reservoir), Arc::clone(&source), cold.clone());
+        tokio::spawn(async move { check(&reservoir, &object, whole(&object), &source).await })
+    });
+    let mut readers = std::pin::pin!(join_all(readers));
+    // Memory seems to come back all the time, so that all of them try again and get in each other's way.
+    let results = loop {
+        tokio::select! {
+            results = &mut readers => break results,
+            () = tokio::time::sleep(Duration::from_millis(1)) => reservoir.ram.arena.space_freed.notify_waiters(),
+        }
+    };
+    for result in results {
+        result.unwrap();
+    }
 }
