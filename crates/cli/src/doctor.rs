@@ -70,6 +70,7 @@ pub(crate) async fn run(args: DoctorArgs, output: Output) -> Outcome {
         .count()
     {
         0 => Ok(()),
+        1 => Err(Exit::failure(anyhow!("1 problem found"))),
         count => Err(Exit::failure(anyhow!("{count} problems found"))),
     }
 }

@@ -4,6 +4,7 @@
 //! `forebay://` goes through a node's S3 front door, so it sees what every S3 client sees.
 
 pub(crate) mod cat;
+mod content_type;
 pub(crate) mod cp;
 mod download;
 pub(crate) mod du;

@@ -88,11 +88,16 @@ impl Output {
     }
 }
 
-/// Prints a line; a closed pipe ends the program quietly, as it does for other tools.
+/// Prints a line; a closed pipe ends the program quietly, as it does for other tools, a full disk with an error.
 pub(crate) fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").is_err() {
-        std::process::exit(0);
+    match writeln!(out, "{text}") {
+        Ok(()) => {}
+        Err(why) if why.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(why) => {
+            eprintln!("error: cannot write to standard output: {why}");
+            std::process::exit(1);
+        }
     }
 }
 

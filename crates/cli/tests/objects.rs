@@ -17,6 +17,15 @@ fn pattern(bytes: usize) -> Vec<u8> {
 fn write(path: &Path, bytes: &[u8]) {
     std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
     std::fs::write(path, bytes).expect("a file");
+    // Long ago, so that a copy made now is later than the file by whole seconds.
+    age(path, 60);
+}
+
+fn age(path: &Path, seconds: u64) {
+    let file = std::fs::File::options().append(true).open(path).expect("a file");
+    let written = file.metadata().and_then(|meta| meta.modified()).expect("a date");
+    file.set_modified(written - std::time::Duration::from_secs(seconds))
+        .expect("a new date");
 }
 
 fn node_with_data() -> Node {
@@ -52,6 +61,40 @@ fn a_folder_goes_up_and_comes_back_the_same() {
         .map(|e| e.file_name())
         .collect();
     assert_eq!(left.len(), 2, "no temporary files: {left:?}");
+}
+
+/// It said "already there" whenever the target was no older than the source.
+#[test]
+fn other_bytes_of_the_same_size_are_copied_again() {
+    let node = node_with_data();
+    node.ok(&["cp", "src/x", "forebay://demo/x"]);
+    // In the same second as the copy.
+    std::fs::write(node.path("src/x"), b"HELLO\n").unwrap();
+    node.ok(&["cp", "src/x", "forebay://demo/x"]);
+    assert_eq!(node.ok(&["cat", "forebay://demo/x"]), "HELLO\n");
+    // A newer file of other bytes is not what the object is.
+    node.ok(&["cp", "forebay://demo/x", "down"]);
+    std::fs::write(node.path("down"), b"mine!\n").unwrap();
+    node.ok(&["cp", "forebay://demo/x", "down"]);
+    assert_eq!(std::fs::read(node.path("down")).unwrap(), b"HELLO\n");
+    // Two objects of one size.
+    node.ok(&["cp", "--force", "forebay://demo/x", "forebay://demo/copy"]);
+    std::fs::write(node.path("src/x"), b"other\n").unwrap();
+    node.ok(&["cp", "src/x", "forebay://demo/x"]);
+    node.ok(&["cp", "forebay://demo/x", "forebay://demo/copy"]);
+    assert_eq!(node.ok(&["cat", "forebay://demo/copy"]), "other\n");
+}
+
+#[test]
+fn an_upload_has_the_content_type_of_its_name() {
+    let node = node_with_data();
+    write(&node.path("page.html"), b"<p>");
+    node.ok(&["cp", "page.html", "forebay://demo/"]);
+    node.ok(&["cp", "forebay://demo/page.html", "forebay://demo/again"]);
+    for name in ["page.html", "again"] {
+        let stat = node.ok(&["stat", &format!("forebay://demo/{name}")]);
+        assert!(stat.contains("content-type: text/html"), "{name}: {stat}");
+    }
 }
 
 #[test]
@@ -149,6 +192,9 @@ fn mistakes_have_clear_words_and_codes() {
     let ran = run(elsewhere.path(), &["ls", "forebay://demo/"]);
     assert_eq!(ran.code, 2);
     assert!(ran.err.contains("FOREBAY_ACCESS_KEY_ID"), "{ran:?}");
+    let ran = node.run(&["ls", "forebay://demo/", "--endpoint", "http://[::1]:1"]);
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("no node at http://[::1]:1"), "{ran:?}");
     let ran = run(elsewhere.path(), &["status", "--admin", "127.0.0.1:1"]);
     assert_eq!(ran.code, 1);
     assert!(ran.err.contains("forebay serve"), "{ran:?}");

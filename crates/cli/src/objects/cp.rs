@@ -1,13 +1,13 @@
 //! `forebay cp`: one object, or everything below.
 //!
-//! What is already there with the same size and date (or ETag) is skipped, so a copy that was interrupted goes
-//! on where it was when it is run again. An object that fails does not stop the others; the command then ends
+//! What is already there (`transfer` says how that is told) is skipped, so a copy that was interrupted goes on where
+//! it was when it is run again. An object that fails does not stop the others; the command then ends
 //! with exit code 1 and says how many failed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::anyhow;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
 use indicatif::ProgressBar;
 
 use super::place::{Entry, Place};
@@ -15,6 +15,7 @@ use super::transfer::{Done, Transfer};
 use crate::args::CpArgs;
 use crate::exit::{Exit, Outcome};
 use crate::output::Output;
+use crate::serve::Signals;
 
 pub(crate) async fn run(args: CpArgs, output: Output) -> Outcome {
     let source = Place::open(&args.source, &args.endpoint).await?;
@@ -27,10 +28,25 @@ pub(crate) async fn run(args: CpArgs, output: Output) -> Outcome {
         copied: AtomicU64::new(0),
         skipped: AtomicU64::new(0),
     };
-    if args.recursive {
-        copy.everything(&source, &target, args.parallel.into()).await?;
-    } else {
-        copy.one(&source, &target).await?;
+    let mut signals = Signals::new().map_err(Exit::failure)?;
+    let work = async {
+        if args.recursive {
+            copy.everything(&source, &target, args.parallel.into()).await
+        } else {
+            copy.one(&source, &target).await
+        }
+    };
+    tokio::pin!(work);
+    tokio::select! {
+        done = &mut work => done?,
+        () = signals.next() => {
+            // What is half written is given up in an orderly way; who is in a hurry asks twice.
+            copy.transfer.stop.cancel();
+            tokio::select! {
+                done = work => done?,
+                () = signals.next() => std::process::exit(130),
+            }
+        }
     }
     copy.bar().finish_and_clear();
     let [copied, skipped, failed] =
@@ -89,7 +105,7 @@ impl Copy {
                 path.display()
             )));
         }
-        let (walk, stop) = stoppable(source);
+        let walk = source.walk().take_until(self.transfer.stop.cancelled());
         walk.for_each_concurrent(parallel, |entry| async {
             let failed = match entry {
                 Ok(entry) if entry.relative.is_empty() || entry.relative.ends_with('/') => return,
@@ -99,9 +115,6 @@ impl Copy {
             if let Err(error) = failed {
                 self.failed.fetch_add(1, Ordering::Relaxed);
                 self.bar().suspend(|| self.output.error(&error));
-                if error.is_usage {
-                    stop.store(1, Ordering::Relaxed);
-                }
             }
         })
         .await;
@@ -136,19 +149,4 @@ impl Copy {
             .suspend(|| self.output.say(format!("{word} {from} -> {to}")));
         Ok(())
     }
-}
-
-/// A walk that ends early once the counter is set: a wrong target is wrong for all objects.
-fn stoppable(
-    source: &Place,
-) -> (
-    stream::BoxStream<'static, Outcome<Entry>>,
-    std::sync::Arc<AtomicU64>,
-) {
-    let stop = std::sync::Arc::new(AtomicU64::new(0));
-    let seen = std::sync::Arc::clone(&stop);
-    let walk = source
-        .walk()
-        .take_while(move |_| std::future::ready(seen.load(Ordering::Relaxed) == 0));
-    (walk.boxed(), stop)
 }

@@ -18,7 +18,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use super::local::PART_SUFFIX;
 use super::place::Entry;
-use super::transfer::Transfer;
+use super::transfer::{Transfer, date_of_copy};
 use crate::exit::{Exit, Outcome};
 
 /// Objects from this size on come in parts.
@@ -26,6 +26,8 @@ const PARTS_FROM_BYTES: u64 = 64 << 20;
 const PART_BYTES: u64 = 16 << 20;
 /// Parts of one object that are asked for at once, at most; `--parallel` limits all together.
 const PARTS_AHEAD_MAX: usize = 8;
+/// How much of a name an unfinished file shows; four bytes each fit into a file name.
+const SHOWN_CHARS: usize = 40;
 /// Bytes gathered before a write.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -133,12 +135,10 @@ struct Unfinished {
 impl Unfinished {
     fn open(target: &Path, etag: &str, bytes: u64) -> Outcome<Self> {
         make_parent(target)?;
-        let tag: String = etag
-            .chars()
-            .filter(char::is_ascii_alphanumeric)
-            .take(40)
-            .collect();
-        let (path, notes_path) = (beside(target, &tag), beside(target, &format!("{tag}.notes")));
+        let (path, notes_path) = (
+            beside(target, &format!("part {etag}")),
+            beside(target, &format!("notes {etag}")),
+        );
         // Notes count only for a file that is there; one that was removed starts afresh.
         let noted = if path.exists() {
             std::fs::read_to_string(&notes_path).unwrap_or_default()
@@ -205,7 +205,7 @@ impl Unfinished {
         let finished = self
             .file
             .set_len(entry.bytes)
-            .and_then(|()| self.file.set_modified(entry.modified))
+            .and_then(|()| self.file.set_modified(date_of_copy(entry)))
             .and_then(|()| self.file.sync_all())
             .and_then(|()| std::fs::rename(&self.path, target));
         finished.with_context(|| format!("cannot write {}", target.display()))?;
@@ -224,12 +224,13 @@ fn make_parent(path: &Path) -> Outcome {
         .with_context(|| format!("cannot make the folder {}", parent.display()))?)
 }
 
+/// A hidden name beside a path, which nothing else has: the whole name and tag are in its hash, because both may
+/// be longer than a name can be and no part of a version may be lost.
 fn beside(path: &Path, tag: &str) -> PathBuf {
-    let name = path
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned())
-        .unwrap_or_default();
-    path.with_file_name(format!(".{name}.{tag}{PART_SUFFIX}"))
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let hash = blake3::hash(&[name, b"\0", tag.as_bytes()].concat()).to_hex();
+    let shown: String = String::from_utf8_lossy(name).chars().take(SHOWN_CHARS).collect();
+    path.with_file_name(format!(".{shown}.{}{PART_SUFFIX}", &hash[..32]))
 }
 
 #[cfg(test)]
@@ -253,6 +254,22 @@ mod tests {
             all.len(),
             "another version starts afresh"
         );
+    }
+
+    #[test]
+    fn unfinished_files_of_versions_that_differ_only_at_their_end_are_not_mixed() {
+        let target = Path::new("/tmp/here/x");
+        let etag = |end: &str| format!("f-{}{end}", "0".repeat(47));
+        assert_ne!(beside(target, &etag("1")), beside(target, &etag("2")));
+    }
+
+    #[test]
+    fn the_longest_name_can_be_fetched() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["n".repeat(255), "\u{1F30A}".repeat(63)] {
+            let (target, etag) = (dir.path().join(&name), "e".repeat(200));
+            assert!(Unfinished::open(&target, &etag, 1).is_ok());
+        }
     }
 
     #[test]

@@ -42,12 +42,15 @@ pub(crate) fn walk(root: PathBuf) -> BoxStream<'static, Outcome<Entry>> {
             async move {
                 loop {
                     if let Some(path) = files.pop() {
-                        let relative = path
-                            .strip_prefix(&root)
-                            .unwrap_or(&path)
-                            .to_string_lossy()
-                            .into_owned();
-                        return Some((entry(&path, relative), (folders, files)));
+                        // A key is text; a name that is not would become another one.
+                        let found = match path.strip_prefix(&root).unwrap_or(&path).to_str() {
+                            Some(relative) => entry(&path, relative.to_owned()),
+                            None => Err(Exit::failure(anyhow!(
+                                "{} has a name that is not UTF-8 and cannot be a key; rename it",
+                                path.display()
+                            ))),
+                        };
+                        return Some((found, (folders, files)));
                     }
                     let folder = folders.pop()?;
                     let listed = tokio::task::spawn_blocking(move || list(&folder)).await;
@@ -113,6 +116,17 @@ mod tests {
             below(Path::new("/tmp/here"), "a/b").unwrap(),
             Path::new("/tmp/here/a/b")
         );
+    }
+
+    #[tokio::test]
+    async fn a_name_that_is_no_text_is_an_error_and_not_another_name() {
+        use std::os::unix::ffi::OsStrExt;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(std::ffi::OsStr::from_bytes(b"a\xff")), "").unwrap();
+        std::fs::write(dir.path().join("b"), "").unwrap();
+        let found: Vec<Outcome<Entry>> = walk(dir.path().to_path_buf()).collect().await;
+        assert_eq!(found.iter().filter(|entry| entry.is_ok()).count(), 1);
+        assert_eq!(found.len(), 2);
     }
 
     #[tokio::test]

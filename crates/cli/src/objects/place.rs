@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use forebay_core::{Error, Kind, ObjectKey};
@@ -19,6 +19,9 @@ use crate::exit::{Exit, Outcome};
 
 /// Keys of one listing page.
 const PAGE_KEYS: usize = 1000;
+
+/// How long a node may take to answer the door.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// An opened location.
 #[derive(Debug, Clone)]
@@ -48,7 +51,7 @@ pub(crate) struct Entry {
 }
 
 impl Place {
-    /// Opens a location; nothing is asked of a lake yet.
+    /// Opens a location. Nothing is asked of a lake yet; of a node, whether it is there.
     pub(crate) async fn open(location: &Location, args: &EndpointArgs) -> Outcome<Self> {
         match location {
             Location::Buckets => Err(Exit::usage(anyhow!("name a bucket: forebay://bucket/…"))),
@@ -62,7 +65,9 @@ impl Place {
                 })
             }
             Location::Node { bucket, key } => {
-                let lake = forebay_lake::open(&format!("s3://{bucket}"), &node_options(args)?).await?;
+                let options = node_options(args)?;
+                is_anyone_there(options.endpoint.as_deref().unwrap_or_default()).await?;
+                let lake = forebay_lake::open(&format!("s3://{bucket}"), &options).await?;
                 Ok(Self::Lake {
                     lake,
                     shown: format!("forebay://{bucket}/"),
@@ -236,6 +241,19 @@ fn node_options(args: &EndpointArgs) -> Outcome<OpenOptions> {
         secret_access_key: Some(secret),
         session_token: None,
     })
+}
+
+/// Asked first, because the lake's client would try for seconds and then speak of a lake.
+async fn is_anyone_there(endpoint: &str) -> Outcome {
+    let url = url::Url::parse(endpoint).map_err(Exit::usage)?;
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let connect = tokio::net::TcpStream::connect((host, url.port_or_known_default().unwrap_or(80)));
+    match tokio::time::timeout(CONNECT_TIME_MAX, connect).await {
+        Ok(Ok(_)) => Ok(()),
+        _ => Err(Exit::failure(anyhow!(
+            "no node at {endpoint}: nothing answers there; start one with 'forebay serve' or give --endpoint URL"
+        ))),
+    }
 }
 
 fn key_of_file(args: &EndpointArgs) -> Outcome<(String, String)> {
