@@ -10,10 +10,14 @@ use crate::refusal::Refusal;
 
 /// Refuses a request that has such a header.
 pub(crate) fn refuse_headers(headers: &HeaderMap) -> Result<(), Refusal> {
+    // Saying that a bucket needs no object lock asks for nothing (rclone does it).
+    let asks_for_nothing = |name: &str| {
+        name == "x-amz-bucket-object-lock-enabled" && headers.get(name).is_some_and(|value| value == "false")
+    };
     for name in headers
         .keys()
         .map(HeaderName::as_str)
-        .filter(|name| name.starts_with("x-amz-"))
+        .filter(|name| name.starts_with("x-amz-") && !asks_for_nothing(name))
     {
         refuse_name(name)?;
     }
@@ -81,6 +85,7 @@ mod tests {
         assert_eq!(refused("x-amz-storage-class", "STANDARD"), None);
         assert_eq!(refused("x-amz-acl", "private"), None);
         assert_eq!(refused("x-amz-meta-object-lock-mode", "x"), None);
+        assert_eq!(refused("x-amz-bucket-object-lock-enabled", "false"), None);
     }
 
     #[test]

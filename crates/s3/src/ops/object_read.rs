@@ -20,6 +20,7 @@ use crate::map;
 
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
 const PART_NUMBER_MAX: i32 = 10_000;
+const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 
 /// `GetObject`.
 pub(crate) async fn get(api: &Api, request: Ask<GetObjectInput>) -> Answer<GetObjectOutput> {
@@ -77,7 +78,11 @@ pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<Hea
     {
         context.note(|notes| notes.status = Some(StatusCode::PARTIAL_CONTENT));
     }
-    let overrides = head_overrides(input)?;
+    let mut overrides = head_overrides(input)?;
+    if let Some(count) = shown.tag_count {
+        // `s3s` has no field for it here.
+        overrides.insert(TAGGING_COUNT, HeaderValue::from(count));
+    }
     Ok(S3Response::with_headers(shown.into_head(info), overrides))
 }
 
@@ -235,6 +240,7 @@ struct Shown {
     content_length: i64,
     content_range: Option<String>,
     parts_count: Option<i32>,
+    tag_count: Option<i32>,
     checksums: Values,
     checksum_type: Option<ChecksumType>,
     e_tag: ETag,
@@ -272,6 +278,7 @@ impl Shown {
             content_length: map::size(range.map_or(0, ByteRange::len)),
             content_range,
             parts_count: parts_count.filter(|_| matches!(wanted, RangeRequest::Part(_))),
+            tag_count: i32::try_from(info.tag_count).ok().filter(|count| *count > 0),
             checksums: Values::of(checksums),
             checksum_type: checksum_type(checksums),
             e_tag: map::etag(info.version.as_str()),
@@ -309,6 +316,7 @@ impl Shown {
             metadata: self.metadata,
             missing_meta: self.missing_meta,
             parts_count: self.parts_count,
+            tag_count: self.tag_count,
             ..Default::default()
         }
     }
