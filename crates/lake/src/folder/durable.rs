@@ -37,6 +37,13 @@ impl DurableFolders {
         }
         Ok(())
     }
+
+    /// Forgets a folder that is gone: a new one may get its inode within the same tick of the clock.
+    pub(super) fn forget(&self, folder: BorrowedFd<'_>) {
+        if let Some(identity) = identity_of(folder) {
+            self.0.lock().remove(&identity);
+        }
+    }
 }
 
 /// `None` where the file system has no birth times: then nothing is remembered.

@@ -118,7 +118,8 @@ impl Tree {
     pub(super) fn prune(&self, chain: &Chain, folders: &[&str]) {
         for index in (0..chain.0.len()).rev() {
             match unlinkat(self.above(chain, index), folders[index], AtFlags::REMOVEDIR) {
-                Ok(()) | Err(Errno::NOENT) => {}
+                Ok(()) => self.durable.forget(chain.0[index].as_fd()),
+                Err(Errno::NOENT) => {}
                 Err(_) => return,
             }
         }
