@@ -2,7 +2,8 @@
 //!
 //! Every file in tests/e2e/requirements/ is one environment, named after the file and a hash of its text, so a
 //! changed list makes a new one and an unchanged one costs nothing. An environment counts only when its marker
-//! file is there: one that was interrupted half way is made again.
+//! file is there: one that was interrupted half way is made again. Two comments in a list are orders: `# no-deps`
+//! takes the list as complete, `# run FILE` runs a script in the finished environment.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -61,6 +62,10 @@ impl Venv {
         keep_registry_certificates(&mut pip);
         command::output(&mut pip)
             .with_context(|| format!("cannot install {} (is PyPI reachable?)", list.display()))?;
+        for script in text.lines().filter_map(|line| line.strip_prefix("# run ")) {
+            let mut python = command::clean(venv.bin("python"));
+            command::output(python.arg(workspace.root.join(script.trim())))?;
+        }
         fs::write(&marker, text).with_context(|| format!("cannot write {}", marker.display()))?;
         Ok(venv)
     }

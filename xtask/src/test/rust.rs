@@ -19,7 +19,8 @@ pub(super) fn run(stage: &Stage<'_>, tally: &mut Tally) -> Result<()> {
 }
 
 fn nextest(stage: &Stage<'_>, tally: &mut Tally) -> Result<()> {
-    let report = stage.workspace.target.join("nextest/xtask/junit.xml");
+    // nextest keeps its reports below the root, wherever cargo builds.
+    let report = stage.workspace.root.join("target/nextest/xtask/junit.xml");
     let _ = std::fs::remove_file(&report);
     let mut nextest = cargo(stage);
     nextest.args([
