@@ -88,6 +88,7 @@ pub(crate) fn run(workspace: &Workspace, args: &CheckArgs) -> Result<bool> {
         println!("check: skipped {}", skipped.join(", "));
     }
     match broken.as_slice() {
+        [] if skipped.is_empty() => println!("check: everything holds"),
         [] => println!("check: everything else holds"),
         names => println!("check: failed: {}", names.join(", ")),
     }
