@@ -84,8 +84,16 @@ pub(crate) struct Index {
     returned: Arc<Returned>,
     totals: Totals,
     generation: u64,
-    writes_under_way: u64,
-    removed_at: HashMap<ObjectId, u64>,
+    /// Objects with writes under way; bounded like those.
+    being_written: HashMap<ObjectId, BeingWritten>,
+}
+
+/// An object with writes under way.
+#[derive(Debug, Default)]
+struct BeingWritten {
+    writes: u64,
+    /// The generation at which the object was removed meanwhile.
+    removed_at: u64,
 }
 
 /// What a change of the index leaves to do: records to append and extents to let go after they are written.
@@ -115,8 +123,7 @@ impl Index {
             returned,
             totals: Totals::default(),
             generation: 0,
-            writes_under_way: 0,
-            removed_at: HashMap::new(),
+            being_written: HashMap::new(),
         }
     }
 
@@ -177,17 +184,19 @@ impl Index {
         object_bytes + page_record_bytes(runs, live)
     }
 
-    /// A write begins; the answer is given back with `end_write`.
-    pub(crate) fn begin_write(&mut self) -> u64 {
-        self.writes_under_way += 1;
+    /// A write of the object begins; the answer is for `add`.
+    pub(crate) fn begin_write(&mut self, id: ObjectId) -> u64 {
+        self.being_written.entry(id).or_default().writes += 1;
         self.generation
     }
 
-    /// A write ended, whether or not it came to anything.
-    pub(crate) fn end_write(&mut self) {
-        self.writes_under_way -= 1;
-        if self.writes_under_way == 0 {
-            self.removed_at.clear();
+    /// A write of the object ended, whether or not it came to anything.
+    pub(crate) fn end_write(&mut self, id: &ObjectId) {
+        if let Some(object) = self.being_written.get_mut(id) {
+            object.writes -= 1;
+            if object.writes == 0 {
+                self.being_written.remove(id);
+            }
         }
     }
 
@@ -202,9 +211,9 @@ impl Index {
         change: &mut Change,
     ) {
         if self
-            .removed_at
+            .being_written
             .get(&part.key.object)
-            .is_some_and(|&removed| removed > begun)
+            .is_some_and(|object| object.removed_at > begun)
         {
             return;
         }
@@ -259,8 +268,8 @@ impl Index {
     /// Forgets every page of an object, and the writes of it that are under way.
     pub(crate) fn remove_object(&mut self, id: &ObjectId, change: &mut Change) {
         self.generation += 1;
-        if self.writes_under_way > 0 {
-            self.removed_at.insert(*id, self.generation);
+        if let Some(object) = self.being_written.get_mut(id) {
+            object.removed_at = self.generation;
         }
         if self.take_object(id, &mut change.released) {
             change.push(&Record::RemoveObject(*id));
@@ -441,5 +450,24 @@ fn page_record(key: &PageKey, part: &Part, checksums: &[u32; 16]) -> PageRecord 
         live: part.live,
         runs: part.extent.runs().to_vec(),
         checksums: own,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::eviction::S3Fifo;
+
+    #[test]
+    fn removals_are_remembered_only_for_objects_that_are_being_written() {
+        let mut index = Index::new(Box::new(S3Fifo::new()), Arc::default());
+        let id = |number: u8| ObjectId([number; 16]);
+        index.begin_write(id(0));
+        for number in 0..100 {
+            index.remove_object(&id(number), &mut Change::default());
+        }
+        assert_eq!(index.being_written.len(), 1);
+        index.end_write(&id(0));
+        assert!(index.being_written.is_empty());
     }
 }

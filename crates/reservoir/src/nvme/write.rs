@@ -33,12 +33,13 @@ const EVICTION_SHARE: u64 = 128;
 #[derive(Debug)]
 struct WriteUnderWay<'a> {
     store: &'a NvmeStore,
+    object: ObjectId,
     begun: u64,
 }
 
 impl Drop for WriteUnderWay<'_> {
     fn drop(&mut self) {
-        self.store.index.lock().end_write();
+        self.store.index.lock().end_write(&self.object);
     }
 }
 
@@ -129,7 +130,8 @@ impl NvmeStore {
         }
         let under_way = WriteUnderWay {
             store: self,
-            begun: index.begin_write(),
+            object: key.object,
+            begun: index.begin_write(key.object),
         };
         Ok(Some((
             under_way,
