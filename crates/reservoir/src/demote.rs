@@ -5,6 +5,7 @@
 //! warm.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::{BLOCKS_PER_PAGE, Kind};
 use futures::StreamExt;
@@ -20,6 +21,9 @@ use crate::ram::RamTier;
 /// Pages that are written at once.
 const WRITES_MAX: usize = 4;
 
+/// Pause before victims are looked for again when there were none.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);
+
 /// Keeps the reserve of free memory up until it is told to stop.
 pub(crate) async fn demote(nvme: Arc<NamedNvme>, ram: Arc<RamTier>, stop: CancellationToken) {
     loop {
@@ -27,6 +31,8 @@ pub(crate) async fn demote(nvme: Arc<NamedNvme>, ram: Arc<RamTier>, stop: Cancel
             biased;
             () = stop.cancelled() => return,
             () = ram.reserve_is_low() => {}
+            // Every page was held the last time; nobody tells when one is not any more.
+            () = tokio::time::sleep(RETRY_PAUSE), if ram.is_reserve_low() => {}
         }
         tokio::select! {
             biased;
@@ -57,8 +63,8 @@ async fn fill_reserve(nvme: &NamedNvme, ram: &RamTier) {
     }
 }
 
-/// Writes a page unless it is there already; says whether the disk asked for patience.
-async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) -> bool {
+/// Writes a page unless it is there already.
+async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) {
     let present = page.frame.present();
     if present.is_empty()
         || nvme
@@ -66,44 +72,38 @@ async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) -> bool {
             .lookup(&page.key)
             .is_some_and(|there| there.contains(present))
     {
-        return false;
+        return;
     }
     let mut checksums = [0; BLOCKS_PER_PAGE as usize];
     for block in present.blocks() {
         checksums[block as usize] = page.frame.checksum(block);
     }
     nvme.add(&page.object);
-    if ram.pins.covers(&page.object) {
-        nvme.pin(&page.object);
-    }
     match nvme
         .store
         .write(&page.object, page.key.page, present, page.flat(), checksums)
         .await
     {
-        Ok(()) => return false,
-        Err(error) if error.kind() == Kind::Busy => return true,
+        // Only what is there is pinned: an unpin looks for what is there, and would not find the rest.
+        Ok(()) => {
+            if ram.pins.covers(&page.object) && nvme.store.lookup(&page.key).is_some() {
+                nvme.pin(&page.object);
+            }
+        }
         Err(error) if error.kind() == Kind::Checksum => ram.quarantine(page, page.frame.corrupt(present)),
         Err(error) => tracing::debug!(%error, "page was not written to nvme"),
     }
-    false
 }
 
 /// Writes every page in RAM that is not on NVMe yet, until the deadline.
 pub(crate) async fn write_all(nvme: &NamedNvme, ram: &RamTier, deadline: Instant) {
     for shard in 0..SHARDS {
         for page in ram.index.entries(shard).iter().flat_map(|entry| entry.pages()) {
-            while !page.frame.present().is_empty() {
-                let Ok(is_busy) = tokio::time::timeout_at(deadline, write(nvme, ram, &page)).await else {
-                    return;
-                };
-                if !is_busy {
-                    break;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-                if Instant::now() >= deadline {
-                    return;
-                }
+            if tokio::time::timeout_at(deadline, write(nvme, ram, &page))
+                .await
+                .is_err()
+            {
+                return;
             }
         }
     }

@@ -21,16 +21,19 @@ pub(crate) async fn scrub(ram: Arc<RamTier>, period: Duration, stop: Cancellatio
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(pause) => {}
             }
-            scrub_shard(&ram, shard).await;
+            scrub_shard(&ram, shard, &stop).await;
         }
     }
 }
 
-async fn scrub_shard(ram: &RamTier, shard: usize) {
+async fn scrub_shard(ram: &RamTier, shard: usize, stop: &CancellationToken) {
     for entry in ram.index.entries(shard) {
         let (id, pages) = (entry.id, entry.pages());
         drop(entry);
         for page in pages {
+            if stop.is_cancelled() {
+                return;
+            }
             let present = page.frame.present();
             let corrupt = page.frame.corrupt(present);
             ram.counters.scrubbed_blocks.add(u64::from(present.count()));

@@ -97,13 +97,22 @@ impl RamTier {
     /// Tells the demoter when the reserve shrinks.
     pub(super) fn wake_demoter(&self) {
         if let Some(demotion) = &self.demotion
-            && self.arena.available_bytes() < demotion.reserve_bytes
+            && self.is_reserve_low()
         {
             demotion.low.notify_one();
         }
     }
 
-    /// Waits until the reserve shrinks.
+    /// Whether less memory is free than the reserve.
+    pub(crate) fn is_reserve_low(&self) -> bool {
+        let reserve_bytes = self
+            .demotion
+            .as_ref()
+            .map_or(0, |demotion| demotion.reserve_bytes);
+        self.arena.available_bytes() < reserve_bytes
+    }
+
+    /// Waits until an allocation finds the reserve low.
     pub(crate) async fn reserve_is_low(&self) {
         match &self.demotion {
             Some(demotion) => demotion.low.notified().await,

@@ -79,3 +79,19 @@ async fn pinned_objects_are_pinned_on_nvme_too() {
     assert_eq!(reservoir.stats().pinned_bytes, 0);
     reservoir.shutdown(Duration::from_secs(10)).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reserve_comes_back_after_all_pages_were_held() {
+    let (dir, source) = (tempfile::tempdir().unwrap(), FakeSource::new());
+    let reservoir = with_nvme(dir.path(), 8 * MIB).await;
+    let object = object("a", "1", 8 * MIB);
+    let held = pieces(&reservoir, &object, whole(&object), &source)
+        .await
+        .unwrap();
+    assert!(reservoir.ram.is_reserve_low());
+    // Whoever got the call, the demoter or this test: no later read will repeat it.
+    let _ = tokio::time::timeout(Duration::from_millis(20), reservoir.ram.reserve_is_low()).await;
+    drop(held);
+    eventually("the reserve", || !reservoir.ram.is_reserve_low()).await;
+    reservoir.shutdown(Duration::from_secs(10)).await;
+}
