@@ -254,6 +254,11 @@ impl Entry {
         self.pages.lock().by_index.values().cloned().collect()
     }
 
+    /// Whether it was forgotten: whoever goes on with it finds no page that others fill.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.pages.lock().dead
+    }
+
     /// Whether it has no pages.
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.lock().by_index.is_empty()

@@ -203,6 +203,10 @@ impl Reading {
         if is_first && ByteRange::whole(self.want.object.bytes) == Some(self.range) {
             self.run = self.reservoir.ram.reserve_run(&self.entry);
         }
+        if self.entry.is_dead() {
+            // Evicted under our feet: go on where others find what we fetch, and we what they do.
+            self.entry = self.reservoir.ram.entry(&self.want.object);
+        }
         let target = self.range.end().min(self.position + self.window_bytes);
         let mut claims: Vec<PageClaim> = Vec::new();
         while self.planned < target {

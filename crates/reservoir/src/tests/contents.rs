@@ -102,3 +102,25 @@ async fn a_read_goes_on_when_its_object_is_forgotten() {
     drop(stream);
     eventually("all memory is free", || reservoir.stats().ram_used_bytes == 0).await;
 }
+
+#[tokio::test]
+async fn readers_of_an_object_that_is_evicted_still_share_its_fetches() {
+    let (reservoir, source) = (reservoir(32 * MIB).await, FakeSource::new());
+    let object = object("a", "1", 20 * MIB);
+    let mut readers: Vec<_> = (0..8)
+        .map(|_| (reservoir.read(&object, whole(&object), &shared(&source)), 0))
+        .collect();
+    // All go in step, and the object is evicted once they are under way.
+    let mut is_evicted = false;
+    while readers.iter().any(|(_, position)| *position < object.bytes) {
+        for (stream, position) in &mut readers {
+            let piece = stream.try_next().await.unwrap();
+            *position += piece.map_or(0, |piece| piece.bytes.len() as u64);
+        }
+        if !is_evicted && readers[0].1 >= 2 * MIB {
+            is_evicted = reservoir.evict(&bucket(), "").objects == 1;
+        }
+    }
+    assert!(is_evicted);
+    assert!(source.sent() <= object.bytes + 4 * MIB, "{} bytes", source.sent());
+}
