@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use forebay_engine::Engine;
-use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use s3s::Body;
@@ -105,6 +105,12 @@ impl S3Edge {
         }
         if let Ok(id) = HeaderValue::from_str(&context.id) {
             response.headers_mut().insert(REQUEST_ID, id);
+        }
+        if unread.load(Ordering::Relaxed) {
+            // The connection ends after this; a client that pools connections must not send another request on it.
+            response
+                .headers_mut()
+                .insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let status = response.status();
         response.map(|body| ResponseBody::new(body, context, permit, status, is_head))

@@ -81,3 +81,20 @@ async fn odd_request_targets_are_the_clients_error() {
     assert_eq!(server.call("PUT", "/bucket/%00").send().await.status, 400);
     assert_eq!(server.call("GET", "/bucket/%00").send().await.status, 400);
 }
+
+#[tokio::test]
+async fn a_client_that_is_refused_before_its_body_reads_why_and_that_the_connection_ends() {
+    let server = Server::start().await;
+    assert_eq!(
+        server.call("PUT", "/bucket/k").body(b"old").send().await.status,
+        200
+    );
+    let body = vec![7; 4 << 20];
+    for _ in 0..20 {
+        let call = server.call("PUT", "/bucket/k").header("if-none-match", "*");
+        let reply = call.body(&body).send().await;
+        reply.expect_error(412, "PreconditionFailed");
+        assert_eq!(reply.get("connection"), Some("close"));
+    }
+    assert_eq!(server.get("k").await.body, b"old");
+}
