@@ -307,6 +307,7 @@ impl Reading {
             .counters
             .served(piece.tier, piece.bytes.len() as u64);
         self.position += piece.bytes.len() as u64;
+        self.corrupt = 0; // Each page has its tries; only one that stays bad is given up.
         let is_done = |planned: &Planned| planned.page.key.page.start() + PAGE_BYTES <= self.position;
         while self.ahead.front().is_some_and(is_done) {
             self.ahead.pop_front();

@@ -18,6 +18,18 @@ async fn a_flipped_bit_is_caught_by_the_read_and_refetched() {
 }
 
 #[tokio::test]
+async fn a_read_whose_every_page_went_bad_still_ends_well() {
+    let (reservoir, source) = (reservoir(64 * MIB).await, FakeSource::new());
+    let object = object("a", "1", 8 * MIB);
+    check(&reservoir, &object, whole(&object), &source).await;
+    for page in 0..8 {
+        assert!(reservoir.debug_corrupt_ram(&object, page * MIB + 5));
+    }
+    check(&reservoir, &object, whole(&object), &source).await;
+    assert_eq!(reservoir.stats().corrupt_ram_blocks, 8);
+}
+
+#[tokio::test]
 async fn a_read_checks_just_the_blocks_it_touches() {
     let (reservoir, source) = (reservoir(64 * MIB).await, FakeSource::new());
     let object = object("a", "1", MIB);
