@@ -4,16 +4,12 @@
 may kill. `any_node` runs a test once on a folder lake and once on SeaweedFS.
 """
 
-import itertools
-import os
 import shutil
-import uuid
 
 import pytest
 
-from forebay_node import Node, client_for
-
-_names = itertools.count(1)
+from forebay_node import ACCESS_KEY, REGION, SECRET_KEY, Node
+from stores import new_bucket, seaweed_lake
 
 
 def pytest_runtest_makereport(item, call):
@@ -23,35 +19,6 @@ def pytest_runtest_makereport(item, call):
         for node in {id(node): node for node in nodes + getattr(item, "own_nodes", [])}.values():
             lines = [line for line in node.log_text().splitlines() if "forebay::access" not in line]
             item.add_report_section("call", f"log of {node.root}", "\n".join(lines[-20:]))
-
-
-def seaweed_endpoint() -> str:
-    """The S3 server that xtask started, or a skip with the reason."""
-    endpoint = os.environ.get("FOREBAY_TEST_S3_ENDPOINT")
-    if not endpoint:
-        pytest.skip("FOREBAY_TEST_S3_ENDPOINT is not set: no SeaweedFS to stand behind the node")
-    return endpoint
-
-
-def seaweed_client():
-    """boto3 straight to SeaweedFS, past any node."""
-    return client_for(
-        seaweed_endpoint(),
-        key=os.environ["FOREBAY_TEST_S3_KEY"],
-        secret=os.environ["FOREBAY_TEST_S3_SECRET"],
-    )
-
-
-def seaweed_lake(endpoint: str | None = None) -> tuple[str, str, dict]:
-    """A new bucket in SeaweedFS: its name, the lake URL, and the environment that gives a node the keys."""
-    bucket = f"lake-{uuid.uuid4().hex[:12]}"
-    seaweed_client().create_bucket(Bucket=bucket)
-    url = f"s3://{bucket}?endpoint={endpoint or seaweed_endpoint()}&region=us-east-1&style=path"
-    keys = {
-        "AWS_ACCESS_KEY_ID": os.environ["FOREBAY_TEST_S3_KEY"],
-        "AWS_SECRET_ACCESS_KEY": os.environ["FOREBAY_TEST_S3_SECRET"],
-    }
-    return bucket, url, keys
 
 
 @pytest.fixture(scope="session")
@@ -96,13 +63,6 @@ def own_node(request, tmp_path):
         shutil.rmtree(node.root, ignore_errors=True)
 
 
-def new_bucket(client) -> str:
-    """A bucket with a name that no other test has."""
-    name = f"bucket-{os.getpid()}-{next(_names)}"
-    client.create_bucket(Bucket=name)
-    return name
-
-
 @pytest.fixture
 def s3(node):
     return node.client()
@@ -121,3 +81,15 @@ def any_s3(any_node):
 @pytest.fixture
 def any_bucket(any_s3):
     return new_bucket(any_s3)
+
+
+@pytest.fixture
+def aws_environment(monkeypatch, node):
+    """The usual variables point to the shared node."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", node.s3_url)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return node

@@ -128,7 +128,11 @@ class Node:
         return self.start()
 
     def __enter__(self) -> "Node":
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.kill()
+            raise
 
     def __exit__(self, *_):
         self.kill()

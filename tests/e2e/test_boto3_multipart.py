@@ -5,7 +5,7 @@ import hashlib
 
 import pytest
 
-from conftest import new_bucket, seaweed_lake
+from stores import new_bucket, seaweed_lake
 from errors import refused
 from payload import MIB, payload, same
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import new_bucket
+from stores import new_bucket
 from errors import refused
 from payload import MIB, payload, same
 

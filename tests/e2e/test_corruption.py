@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import new_bucket
+from stores import new_bucket
 from forebay_node import wait_for
 from payload import KIB, MIB, payload, same
 

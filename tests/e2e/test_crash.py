@@ -9,7 +9,7 @@ import threading
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from conftest import new_bucket
+from stores import new_bucket
 from forebay_node import wait_for
 from payload import MIB, payload, same
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from conftest import new_bucket, seaweed_client, seaweed_endpoint, seaweed_lake
+from stores import new_bucket, seaweed_client, seaweed_endpoint, seaweed_lake
 from lake_proxy import Fault, LakeProxy
 from payload import MIB, payload, same
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
-from conftest import new_bucket
+from stores import new_bucket
 from forebay_node import wait_for
 from payload import MIB, payload, same
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from conftest import new_bucket
+from stores import new_bucket
 
 COUNT = 100_000
 FOLDERS = 100

@@ -6,7 +6,7 @@ import urllib.request
 
 import pytest
 
-from conftest import new_bucket, seaweed_endpoint, seaweed_lake
+from stores import new_bucket, seaweed_endpoint, seaweed_lake
 from lake_proxy import LakeProxy
 from payload import MIB, payload
 

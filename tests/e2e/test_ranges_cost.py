@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import new_bucket
+from stores import new_bucket
 from payload import KIB, MIB
 
 GIB = 1024 * MIB

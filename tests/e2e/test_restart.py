@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import new_bucket
+from stores import new_bucket
 from payload import MIB, payload, same
 
 SIZE = 40 * MIB

@@ -15,33 +15,41 @@ use super::{Stage, debian, junit};
 use crate::command;
 use crate::tools::Venv;
 
-/// Clients that only Debian packages, and the program each brings.
-const DEBIAN: [(&str, &str); 1] = [("s3cmd", "s3cmd")];
+/// What only Debian packages: a program to look for, its packages, whether only the heavy tier needs it.
+const DEBIAN: [(&str, &[&str], bool); 2] = [
+    ("s3cmd", &["s3cmd"], false),
+    (
+        "radosgw",
+        &["ceph-mon", "ceph-osd", "radosgw", "ceph-common"],
+        true,
+    ),
+];
 
 pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tally) -> Result<()> {
-    for (program, package) in DEBIAN {
+    for (program, packages, _) in DEBIAN
+        .into_iter()
+        .filter(|(_, _, only_heavy)| heavy || !only_heavy)
+    {
         if !command::exists(program)
-            && let Err(reason) = debian::install(&[package])
+            && let Err(reason) = debian::install(packages)
         {
             println!("{program} is missing: {reason:#}");
         }
     }
     let folder = stage.workspace.root.join("tests/e2e");
     let mut alone = own_environment(stage, &folder)?;
-    let mut clients = pytest(
-        stage,
-        binary,
-        &Venv::ready(stage.workspace, "clients")?,
-        "clients",
-    );
-    clients.arg(&folder).arg("--ignore").arg(folder.join("heavy"));
+    alone.extend(own_environment(stage, &folder.join("heavy"))?);
+    let venv = Venv::ready(stage.workspace, "clients")?;
+    let mut clients = pytest(stage, binary, &venv, "clients");
+    clients.arg(&folder);
+    if !heavy {
+        clients.arg("--ignore").arg(folder.join("heavy"));
+        alone.retain(|(_, file)| file.parent() == Some(&folder));
+    }
     for (_, file) in &alone {
         clients.arg("--ignore").arg(file);
     }
     finish(stage, &mut clients, "clients", tally)?;
-    if heavy {
-        alone.extend(own_environment(stage, &folder.join("heavy"))?);
-    }
     for (name, file) in alone {
         match Venv::ready(stage.workspace, &name) {
             Ok(venv) => finish(stage, pytest(stage, binary, &venv, &name).arg(file), &name, tally)?,
