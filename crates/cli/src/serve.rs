@@ -145,10 +145,12 @@ fn screen(node: &Node) -> Vec<String> {
         "Try it in another terminal:".to_owned(),
     ];
     lines.extend(exports(node, options).map(|line| format!("  {line}")));
+    // As it was started, so that the commands can be pasted: `cargo run` puts nothing on the PATH.
+    let program = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
     lines.extend([
-        "  forebay bucket create demo".to_owned(),
-        "  forebay cp --recursive . forebay://demo/".to_owned(),
-        "  forebay ls forebay://demo/".to_owned(),
+        format!("  {program} bucket create demo"),
+        format!("  {program} cp /etc/hostname forebay://demo/hello.txt"),
+        format!("  {program} cat forebay://demo/hello.txt"),
         String::new(),
     ]);
     lines
