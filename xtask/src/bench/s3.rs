@@ -48,6 +48,8 @@ pub(super) fn run(workspace: &Workspace, options: &S3Args) -> Result<bool> {
     if !binary.is_file() {
         bail!("{} is missing: run `cargo build --release`", binary.display());
     }
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("unknown").to_owned();
     let cubic = Cubic::hold();
     if cubic.in_use != "cubic" {
         println!(
@@ -69,7 +71,7 @@ pub(super) fn run(workspace: &Workspace, options: &S3Args) -> Result<bool> {
         }
     }
     world.empty()?;
-    let text = page.text("S3 front door", &opening(options, &cubic.in_use)?);
+    let text = page.text("S3 front door", &opening(options, &cubic.in_use, &load)?);
     if options.only.is_none() {
         fs::write(workspace.root.join(PAGE), text)?;
         println!("wrote {PAGE}");
@@ -96,7 +98,7 @@ pub(super) fn make_file(path: &Path, bytes: u64) -> Result<()> {
     Ok(fs::write(path, super::put::body(usize::try_from(bytes)?))?)
 }
 
-fn opening(options: &S3Args, congestion: &str) -> Result<String> {
+fn opening(options: &S3Args, congestion: &str, load: &str) -> Result<String> {
     let machine = command::output(command::clean("uname").args(["-srm"]))?;
     let cores = std::thread::available_parallelism()?;
     let commit =
@@ -105,7 +107,7 @@ fn opening(options: &S3Args, congestion: &str) -> Result<String> {
         "Made by a command; do not edit. To do it again (root, for cubic sockets; about ten minutes):\n\n\
          ```sh\napt-get install nginx-light wrk   # the yardstick and its client\n\
          cargo xtask bench s3 --seconds {} --rounds {}\n```\n\n\
-         Commit {}, {}, {cores} cores shared by clients and servers, loopback, sockets on {congestion}. Every comparison \
+         Commit {}, {}, {cores} cores shared by clients and servers, loopback, sockets on {congestion}; load average {load} when it began (0 is a quiet machine). Every comparison \
          alternates A-B-B-A; figures are medians with quartiles. Ratios carry over to other machines, rates do not.\n",
         options.seconds,
         options.rounds,
