@@ -104,7 +104,7 @@ fn opening(options: &S3Args, congestion: &str, load: &str) -> Result<String> {
     let commit =
         command::output(command::clean("git").args(["rev-parse", "--short", "HEAD"])).unwrap_or_default();
     Ok(format!(
-        "Made by a command; do not edit. To do it again (root, for cubic sockets; about ten minutes):\n\n\
+        "Made by a command; do not edit. To do it again (root, for cubic sockets; about six minutes with the build done):\n\n\
          ```sh\napt-get install nginx-light wrk   # the yardstick and its client\n\
          cargo xtask bench s3 --seconds {} --rounds {}\n```\n\n\
          Commit {}, {}, {cores} cores shared by clients and servers, loopback, sockets on {congestion}; load average {load} when it began (0 is a quiet machine). Every comparison \
