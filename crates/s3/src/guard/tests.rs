@@ -275,9 +275,9 @@ proptest! {
     /// Whatever stands in the header or the query: an answer, never a panic, and never a pass for a signature
     /// that leaves an `x-amz-*` header out.
     #[test]
-    fn hostile_authorization_never_panics_or_passes(text in "[ -~]{0,200}", query in "[!-~]{0,80}") {
+    fn hostile_authorization_never_panics_or_passes(text in "[ -~]{0,200}", query in "[A-Za-z0-9%&=+;:/?.,~!$()*@_-]{0,80}") {
         let auth = format!("AWS4-HMAC-SHA256 {text}");
-        let uri = http::Uri::builder().path_and_query(format!("/b/k?{}", query.replace('#', ""))).build();
+        let uri = http::Uri::builder().path_and_query(format!("/b/k?{query}")).build();
         prop_assume!(uri.is_ok());
         let request = Request::builder().uri(uri.unwrap()).header("host", "h").header("x-amz-secret-wish", "1");
         let parts = request.header("authorization", auth).body(()).unwrap().into_parts().0;
