@@ -72,6 +72,11 @@ fn is_about_the_lake(error: &Error) -> bool {
     )
 }
 
+/// Whether a conditional write was refused because of its condition.
+fn is_refusal(error: &Error, lost: Kind) -> bool {
+    error.kind() == lost || error.kind() == Kind::Conflict
+}
+
 /// Turns an outcome into a flag and a line; passes on only that the lake cannot be reached.
 fn note(report: &mut LakeReport, what: &str, outcome: Result<Option<String>>) -> Result<bool> {
     match outcome {
@@ -234,6 +239,9 @@ impl Probe<'_> {
     }
 
     /// Several write at once under the same condition: one must win and its bytes must stay.
+    ///
+    /// Some servers (Ceph) answer those that lose with a 500. That counts as lost, but proves nothing: if no loser
+    /// was refused in so many words, one that comes late must be. If nobody won, the lake was not reached.
     async fn race(&self, key: &ObjectKey, mode: &PutMode, lost: Kind) -> Result<Option<String>> {
         // Bodies differ from each other and from earlier rounds, so that no two writes have the same version.
         let bodies: Vec<String> = (0..RACERS)
@@ -241,19 +249,35 @@ impl Probe<'_> {
             .collect();
         let outcomes = join_all(bodies.iter().map(|body| self.put(key, body, mode.clone()))).await;
         let mut winners = Vec::new();
+        let mut was_refused = false;
+        let mut unanswered = None;
         for (outcome, body) in outcomes.into_iter().zip(&bodies) {
             match outcome {
                 Ok(_) => winners.push(body),
-                Err(error) if error.kind() == lost || error.kind() == Kind::Conflict => {}
-                Err(error) => return Err(error),
+                Err(error) if is_refusal(&error, lost) => was_refused = true,
+                Err(error) if is_about_the_lake(&error) => return Err(error),
+                Err(error) => unanswered = Some(error),
             }
         }
-        match winners.as_slice() {
-            [winner] if self.read(key).await? == winner.as_bytes() => Ok(None),
-            [_] => Ok(Some(
+        match (winners.as_slice(), unanswered) {
+            ([], Some(error)) => Err(error),
+            ([_], Some(_)) if !was_refused && !self.refuses_late(key, mode, lost).await? => {
+                Ok(Some("a writer that came after the winner won too".to_owned()))
+            }
+            ([winner], _) if self.read(key).await? == winner.as_bytes() => Ok(None),
+            ([_], _) => Ok(Some(
                 "the object does not have the bytes of the writer that won".to_owned(),
             )),
-            winners => Ok(Some(format!("{} of {RACERS} writers at once won", winners.len()))),
+            (winners, _) => Ok(Some(format!("{} of {RACERS} writers at once won", winners.len()))),
+        }
+    }
+
+    /// Whether a writer is refused whose condition does not hold any more.
+    async fn refuses_late(&self, key: &ObjectKey, mode: &PutMode, lost: Kind) -> Result<bool> {
+        match self.put(key, "late", mode.clone()).await {
+            Ok(_) => Ok(false),
+            Err(error) if is_refusal(&error, lost) => Ok(true),
+            Err(error) => Err(error),
         }
     }
 

@@ -5,16 +5,18 @@
     reason = "a test may panic, also outside its test function"
 )]
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_core::{Kind, ObjectKey, Result};
+use forebay_core::{Error, Kind, ObjectKey, Result};
 use forebay_lake::{
     Attributes, ByteStream, CopyOptions, Counted, Fault, Faulty, FolderLake, GetOptions, GetResult, Lake,
     LakeReport, LakeWriter, ListOptions, ListPage, MemoryLake, ObjectMeta, Operation, PartNumber,
-    PartReceipt, PutOptions, PutReceipt, UploadId, selftest,
+    PartReceipt, PutMode, PutOptions, PutReceipt, UploadId, selftest,
 };
+use parking_lot::Mutex;
 
 async fn probe(lake: &dyn Lake) -> LakeReport {
     selftest::probe(lake).await.unwrap()
@@ -75,11 +77,7 @@ async fn a_lake_that_cannot_be_reached_is_an_error() {
 
 #[tokio::test]
 async fn a_lake_that_ignores_conditions_is_found_out() {
-    let report = probe(&Careless {
-        inner: MemoryLake::new(),
-        ignores: Ignores::Conditions,
-    })
-    .await;
+    let report = probe(&Careless::new(Ignores::Conditions)).await;
     assert!(
         !report.conditional_create && !report.conditional_update,
         "{report:?}"
@@ -93,11 +91,7 @@ async fn a_lake_that_ignores_conditions_is_found_out() {
 
 #[tokio::test]
 async fn a_lake_that_ignores_versions_in_reads_is_found_out() {
-    let report = probe(&Careless {
-        inner: MemoryLake::new(),
-        ignores: Ignores::Versions,
-    })
-    .await;
+    let report = probe(&Careless::new(Ignores::Versions)).await;
     assert!(
         !report.if_match_reads && report.conditional_create && report.conditional_update,
         "{report:?}"
@@ -106,14 +100,32 @@ async fn a_lake_that_ignores_versions_in_reads_is_found_out() {
 
 #[tokio::test]
 async fn a_lake_that_checks_and_then_writes_is_found_out() {
-    let report = probe(&Careless {
-        inner: MemoryLake::new(),
-        ignores: Ignores::Races,
-    })
-    .await;
+    let report = probe(&Careless::new(Ignores::Races)).await;
     assert!(
         !report.conditional_create && !report.conditional_update,
         "{report:?}"
+    );
+}
+
+#[tokio::test]
+async fn losers_that_are_answered_with_an_error_have_lost() {
+    let report = probe(&Careless::new(Ignores::Manners)).await;
+    assert!(report.is_perfect(), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_lake_that_refuses_only_by_errors_and_lets_latecomers_win_is_found_out() {
+    let report = probe(&Careless::new(Ignores::Latecomers)).await;
+    assert!(!report.conditional_create && report.writable, "{report:?}");
+    assert!(report.findings[0].contains("came after the winner"), "{report:?}");
+}
+
+#[tokio::test]
+async fn a_race_that_nobody_wins_for_errors_is_a_lake_that_cannot_be_reached() {
+    let lake = Careless::new(Ignores::Crowds);
+    assert_eq!(
+        selftest::probe(&lake).await.unwrap_err().kind(),
+        Kind::Unavailable
     );
 }
 
@@ -125,12 +137,55 @@ enum Ignores {
     Versions,
     /// Checks the condition, lets others go first, writes.
     Races,
+    /// Answers those that lose a race as if it were broken, as Ceph does.
+    Manners,
+    /// The same, and one that comes after the race finds no condition.
+    Latecomers,
+    /// Answers everyone in a race as if it were broken.
+    Crowds,
 }
 
 #[derive(Debug)]
 struct Careless {
     inner: MemoryLake,
     ignores: Ignores,
+    /// How many conditional writes of a key are under way.
+    racing: Mutex<HashMap<ObjectKey, usize>>,
+}
+
+impl Careless {
+    fn new(ignores: Ignores) -> Self {
+        Self {
+            inner: MemoryLake::new(),
+            ignores,
+            racing: Mutex::default(),
+        }
+    }
+
+    /// A conditional write that knows whether it is in a race.
+    async fn race(&self, key: &ObjectKey, body: Bytes, mut options: PutOptions) -> Result<PutReceipt> {
+        let racing = |change: isize| {
+            let mut racing = self.racing.lock();
+            let count = racing.entry(key.clone()).or_default();
+            *count = count.checked_add_signed(change).unwrap();
+            *count
+        };
+        let before = racing(1);
+        tokio::task::yield_now().await;
+        let is_alone = before.max(racing(0)) == 1;
+        if is_alone && self.ignores == Ignores::Latecomers && options.mode == PutMode::Create {
+            options.mode = PutMode::Overwrite;
+        }
+        let answer = match self.ignores {
+            Ignores::Crowds if !is_alone => Err(Error::new(Kind::Unavailable, "too many")),
+            _ => self.inner.put(key, body, options).await,
+        };
+        racing(-1);
+        match answer {
+            Err(_) if !is_alone => Err(Error::new(Kind::Unavailable, "something went wrong")),
+            answer => answer,
+        }
+    }
 }
 
 #[async_trait]
@@ -160,7 +215,16 @@ impl Lake for Careless {
     }
 
     async fn put(&self, key: &ObjectKey, body: Bytes, mut options: PutOptions) -> Result<PutReceipt> {
-        use forebay_lake::PutMode;
+        let knows_races = matches!(
+            self.ignores,
+            Ignores::Manners | Ignores::Latecomers | Ignores::Crowds
+        );
+        if knows_races && options.mode == PutMode::Overwrite {
+            return self.inner.put(key, body, options).await;
+        }
+        if knows_races {
+            return self.race(key, body, options).await;
+        }
         if self.ignores == Ignores::Races {
             let found = self.inner.head(key).await.ok().map(|meta| meta.token);
             let holds = match &options.mode {
