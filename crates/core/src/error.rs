@@ -4,6 +4,7 @@
 //! (S3, admin, command line, Python) maps the [`Kind`] once. Errors are logged where they end, never where
 //! they pass. Why one type and not one per crate: docs/decisions/0002-one-error-type.md.
 
+use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 
@@ -125,7 +126,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: Kind,
     message: String,
-    context: Vec<(&'static str, String)>,
+    context: Vec<(Cow<'static, str>, String)>,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
@@ -144,7 +145,14 @@ impl Error {
     /// Adds a context pair: which object, which file, which setting.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        self.0.context.push((name, value.to_string()));
+        self.0.context.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// Adds a context pair whose name came over the wire.
+    #[must_use]
+    pub(crate) fn with_owned(mut self, name: String, value: String) -> Self {
+        self.0.context.push((name.into(), value));
         self
     }
 
@@ -182,8 +190,11 @@ impl Error {
     }
 
     /// The context pairs, in the order in which they were added.
-    pub fn context(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        self.0.context.iter().map(|(name, value)| (*name, value.as_str()))
+    pub fn context(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .context
+            .iter()
+            .map(|(name, value)| (&**name, value.as_str()))
     }
 
     /// Whether the same call may succeed later without the caller changing anything.

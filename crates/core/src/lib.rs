@@ -1,7 +1,7 @@
 //! The words that every Forebay crate shares: names, ranges, pages, errors, time.
 //!
 //! Nothing here does I/O. Read in this order: [`Error`], [`BucketName`] and [`ObjectKey`], [`Version`],
-//! [`ByteRange`], [`PageIndex`], [`Clock`].
+//! [`ByteRange`], [`PageIndex`], [`Clock`]; then [`wire`], what client and node say to each other.
 //!
 //! ```
 //! use forebay_core::{ByteRange, PageIndex, PAGE_BYTES};
@@ -19,6 +19,7 @@ mod page;
 mod range;
 mod size;
 mod version;
+pub mod wire;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Kind, Result};

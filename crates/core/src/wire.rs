@@ -1,0 +1,31 @@
+//! The words that a client and its node exchange on the host: frames around messages.
+//!
+//! Bulk data never crosses the socket. A message says which bytes of which shared segment hold the answer; the descriptor of a
+//! segment travels once, beside the answer to [`Request::MapSegment`]. The same messages, without leases, are the body of a
+//! batch request over HTTP. The bytes are described in docs/formats/wire.md; changing one of these types changes
+//! [`PROTOCOL`], and the golden bytes in `wire/tests.rs` say so.
+//!
+//! Read in this order: `wire/frame.rs` (magic, length, checksum), `wire/request.rs`, `wire/answer.rs`.
+
+mod answer;
+mod frame;
+mod request;
+
+pub use answer::{
+    Answer, BufferPlace, Failure, Filled, Found, Listed, ListedObject, ObjectStat, Sources, View, ViewPart,
+    Welcome, WireBytes,
+};
+pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, encode};
+pub use request::{
+    Condition, Durability, Fill, Handle, Hello, Item, ItemRange, ListRequest, ObjectName, Put, Request,
+    WrittenFrom,
+};
+
+/// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.
+pub const PROTOCOL: u16 = 1;
+
+/// Items in one batch, at most.
+pub const BATCH_ITEMS_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests;

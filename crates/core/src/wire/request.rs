@@ -1,0 +1,197 @@
+//! What a client asks.
+
+use serde::{Deserialize, Serialize};
+
+/// One question. Every one has exactly one [`super::Answer`]; a connection answers in order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// The first message of every connection.
+    Hello(Hello),
+    /// Metadata of an object.
+    Stat(ObjectName),
+    /// One page of a listing.
+    List(ListRequest),
+    /// Removes an object; fine if it is not there.
+    Delete(ObjectName),
+    /// Names of buckets.
+    Buckets,
+    /// Views of items, leased, in order, each with a result of its own.
+    Read {
+        /// What to read.
+        items: Vec<Item>,
+        /// How long the slowest may take; 0 means the node's own limit.
+        timeout_ms: u32,
+    },
+    /// Copies items into a region that the client registered.
+    Fill(Fill),
+    /// Ends leases.
+    Release {
+        /// Which.
+        leases: Vec<u64>,
+    },
+    /// Takes a share in leases of another connection or process: fork, or a pickled view. Answered by `Adopted`
+    /// with those that still live.
+    Adopt {
+        /// The handles.
+        handles: Vec<Handle>,
+    },
+    /// Asks for the descriptor of a segment or buffer.
+    MapSegment {
+        /// Its number.
+        segment: u64,
+    },
+    /// Brings a memfd of the client (its descriptor beside the message) that [`Request::Fill`] writes to.
+    Register {
+        /// Bytes of the region.
+        bytes: u64,
+    },
+    /// Forgets a region.
+    Unregister {
+        /// Its number.
+        region: u64,
+    },
+    /// A writable buffer in the staging arena.
+    Allocate {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// Gives a staging buffer back unused.
+    Free {
+        /// Its number.
+        buffer: u64,
+    },
+    /// Writes an object.
+    Put(Put),
+    /// Makes an empty bucket; fine if it is there.
+    CreateBucket(String),
+    /// Whether the node is there and ready.
+    Ping,
+}
+
+/// Who speaks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// A name for logs: program and process id.
+    pub client: String,
+    /// The session that this connection belongs to; `None` opens one, which lives as long as this connection.
+    pub session: Option<[u8; 16]>,
+}
+
+/// An object by bucket and key, not yet checked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ObjectName {
+    /// Bucket.
+    pub bucket: String,
+    /// Key.
+    pub key: String,
+}
+
+/// One thing to read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// The object.
+    pub object: ObjectName,
+    /// Which bytes.
+    pub range: ItemRange,
+    /// The version it must have; `None` takes the current one.
+    pub version: Option<String>,
+}
+
+/// Which bytes of an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ItemRange {
+    /// All.
+    Whole,
+    /// `length` bytes from `offset`; cut at the end of the object, `OutOfRange` if it starts behind it.
+    Range {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// The last so many.
+    Last(u64),
+    /// The content of a member of a tar shard.
+    Member(String),
+}
+
+/// Copies of items, into a registered region or a staging buffer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fill {
+    /// The region.
+    pub region: u64,
+    /// What to read, and where in the region it goes; an item that does not fit fails with `InvalidInput`.
+    pub items: Vec<(Item, u64)>,
+    /// How long the slowest may take; 0 means the node's own limit.
+    pub timeout_ms: u32,
+}
+
+/// A share of a lease, as it travels between processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Handle {
+    /// The node's life in which it was given; another life's handle is stale.
+    pub generation: u64,
+    /// The lease; numbers are never used twice in one life.
+    pub lease: u64,
+}
+
+/// A page of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListRequest {
+    /// The bucket.
+    pub bucket: String,
+    /// Keys start with this.
+    pub prefix: String,
+    /// Keys that have this behind the prefix are given as one common prefix.
+    pub delimiter: Option<String>,
+    /// Where the last page ended.
+    pub after: Option<String>,
+    /// At most this many; 0 means a page of the node's choice.
+    pub limit: u32,
+}
+
+/// A write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Put {
+    /// The object.
+    pub object: ObjectName,
+    /// Its bytes.
+    pub from: WrittenFrom,
+    /// What must hold.
+    pub condition: Condition,
+    /// When it is acknowledged.
+    pub durability: Durability,
+    /// Content type.
+    pub content_type: Option<String>,
+    /// User metadata.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// Where the bytes of a write lie, one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WrittenFrom {
+    /// The staging buffer; it is the node's from now on.
+    pub buffer: u64,
+    /// Bytes of it that count.
+    pub bytes: u64,
+    /// CRC32C of them if the client knows it: the node compares.
+    pub crc32c: Option<u32>,
+}
+
+/// What must hold for a write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Condition {
+    /// Nothing.
+    None,
+    /// There is no such object yet.
+    Absent,
+    /// It has this version.
+    Version(String),
+}
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Durability {
+    /// When the lake has it.
+    Lake,
+}

@@ -1,0 +1,101 @@
+//! Round trips, golden bytes and hostile frames.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Error, Kind};
+
+fn parts(frame: &[u8]) -> (FrameHeader, &[u8]) {
+    let (header, message) = frame.split_at(HEADER_BYTES);
+    (FrameHeader::parse(header.try_into().unwrap()).unwrap(), message)
+}
+
+fn item(key: &str) -> Item {
+    let object = ObjectName {
+        bucket: "lake".into(),
+        key: key.into(),
+    };
+    Item {
+        object,
+        range: ItemRange::Range {
+            offset: 4096,
+            length: 100,
+        },
+        version: None,
+    }
+}
+
+#[test]
+fn a_request_comes_back_as_it_was() {
+    let request = Request::Read {
+        items: vec![item("a"), item("b")],
+        timeout_ms: 500,
+    };
+    let mut frame = Vec::new();
+    encode(&request, &mut frame).unwrap();
+    let (header, message) = parts(&frame);
+    assert_eq!(decode::<Request>(&header, message).unwrap(), request);
+}
+
+#[test]
+fn golden_bytes_of_the_protocol() {
+    let mut frame = Vec::new();
+    encode(&Request::Release { leases: vec![1, 300] }, &mut frame).unwrap();
+    let expected = [
+        b"FBAY".as_slice(),
+        &[1, 0, 0, 0],       // protocol, reserved
+        &[5, 0, 0, 0],       // length
+        &frame[12..16],      // checksum: see below
+        &[7, 2, 1, 0xac, 2], // Release, two leases as varints
+    ]
+    .concat();
+    assert_eq!(frame, expected);
+    assert_eq!(u32::from_le_bytes(frame[12..16].try_into().unwrap()), GOLDEN_CRC);
+}
+
+const GOLDEN_CRC: u32 = 371_710_125;
+
+#[test]
+fn a_flipped_bit_is_noticed() {
+    let mut frame = Vec::new();
+    encode(&Request::Stat(item("key").object), &mut frame).unwrap();
+    for bit in 0..frame.len() * 8 {
+        let mut bad = frame.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let (header, message) = bad.split_at(HEADER_BYTES);
+        let Ok(header) = FrameHeader::parse(header.try_into().unwrap()) else {
+            continue;
+        };
+        assert!(decode::<Request>(&header, message).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_hostile_length_is_refused_before_memory_is_taken() {
+    let mut header = *b"FBAY\x01\0\0\0\xff\xff\xff\xff\0\0\0\0";
+    assert_eq!(FrameHeader::parse(&header).unwrap_err().kind(), Kind::Corrupt);
+    header[0] = b'G';
+    assert_eq!(FrameHeader::parse(&header).unwrap_err().kind(), Kind::Corrupt);
+}
+
+#[test]
+fn an_error_keeps_kind_message_and_context() {
+    let error = Error::new(Kind::NotFound, "there is no such object").with("key", "a");
+    let back = Error::from(Failure::from(&error));
+    assert_eq!(format!("{back:?}"), format!("{error:?}"));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        // With a right header, so that the parser itself is reached.
+        let mut frame = Vec::new();
+        frame.extend_from_slice(b"FBAY\x01\0\0\0");
+        frame.extend_from_slice(&u32::try_from(bytes.len()).unwrap().to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&frame), &bytes);
+        frame.extend_from_slice(&checksum.to_le_bytes());
+        let header = FrameHeader::parse(frame.as_slice().try_into().unwrap()).unwrap();
+        let _ = decode::<Request>(&header, &bytes);
+        let _ = decode::<Answer>(&header, &bytes);
+    }
+}
