@@ -1,7 +1,5 @@
 //! How a command ends: exit code 1 for a failure, 2 for wrong usage or configuration.
 
-use std::process::ExitCode;
-
 use forebay_core::{Error, Kind};
 
 /// What a command gives back.
@@ -32,8 +30,8 @@ impl Exit {
         }
     }
 
-    pub(crate) fn code(&self) -> ExitCode {
-        ExitCode::from(if self.is_usage { 2 } else { 1 })
+    pub(crate) fn code(&self) -> u8 {
+        if self.is_usage { 2 } else { 1 }
     }
 
     /// The whole story in one line, from what happened to what caused it, nothing said twice.

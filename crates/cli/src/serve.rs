@@ -20,7 +20,7 @@ use crate::config::resolve;
 use crate::exit::{Exit, Outcome};
 use crate::output::{Output, print_line};
 
-pub(crate) async fn run(args: ServeArgs, output: Output) -> Outcome {
+pub(crate) async fn run(args: ServeArgs, output: Output, program: &str) -> Outcome {
     let options = resolve(args.settings)?;
     logging::init(&options.log).map_err(Exit::usage)?;
     let deadline = options.shutdown_deadline;
@@ -29,7 +29,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output) -> Outcome {
         started = Node::start(options) => started.map_err(Exit::usage)?,
         () = signals.next() => return Ok(()),
     };
-    announce(&node, output);
+    announce(&node, output, program);
     let ready = node.wait_ready();
     let is_ready = tokio::select! {
         () = signals.next() => false,
@@ -103,12 +103,12 @@ fn addresses(node: &Node) -> serde_json::Value {
     })
 }
 
-fn announce(node: &Node, output: Output) {
+fn announce(node: &Node, output: Output, program: &str) {
     if output.json {
         print_line(&addresses(node).to_string());
     } else if std::io::stdout().is_terminal() {
         // In one write, so that no log line falls into it.
-        print_line(&screen(node).join("\n"));
+        print_line(&screen(node, program).join("\n"));
     } else {
         print_line(&format!("s3 {}", node.s3_url()));
         print_line(&format!("admin {}", node.admin_url()));
@@ -126,7 +126,7 @@ fn keys(node: &Node) -> String {
     }
 }
 
-fn screen(node: &Node) -> Vec<String> {
+fn screen(node: &Node, program: &str) -> Vec<String> {
     let options = node.options();
     let nvme = match options.nvme_bytes {
         0 => "off".to_owned(),
@@ -146,7 +146,6 @@ fn screen(node: &Node) -> Vec<String> {
     ];
     lines.extend(exports(node, options).map(|line| format!("  {line}")));
     // As it was started, so that the commands can be pasted: `cargo run` puts nothing on the PATH.
-    let program = std::env::args().next().unwrap_or_else(|| "forebay".to_owned());
     lines.extend([
         format!("  {program} bucket create demo"),
         format!("  {program} cp /etc/hostname forebay://demo/hello.txt"),
