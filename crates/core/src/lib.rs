@@ -1,6 +1,6 @@
 //! The words that every Forebay crate shares: names, ranges, pages, errors, time.
 //!
-//! Nothing here does I/O. Read in this order: [`Error`], [`BucketName`] and [`ObjectKey`], [`Version`],
+//! Nothing here does I/O, except that [`default_socket`] looks whether a folder is there. Read in this order: [`Error`], [`BucketName`] and [`ObjectKey`], [`Version`],
 //! [`ByteRange`], [`PageIndex`], [`Clock`]; then [`wire`], what client and node say to each other.
 //!
 //! ```
@@ -18,6 +18,7 @@ mod name;
 mod page;
 mod range;
 mod size;
+mod socket_path;
 mod version;
 pub mod wire;
 
@@ -27,4 +28,6 @@ pub use name::{BucketName, KEY_BYTES_MAX, ObjectKey, RESERVED_PREFIX};
 pub use page::{BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, PAGE_BYTES, PageIndex, page_bytes, page_count};
 pub use range::ByteRange;
 pub use size::{format_bytes, parse_bytes};
+pub use socket_path::{SOCKET_FILE, check_socket_folder, default_socket, make_socket_folder};
+pub use socket_path::{SOCKET_NAME, default_socket_path};
 pub use version::Version;
