@@ -29,5 +29,4 @@ pub use page::{BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, PAGE_BYTES, PageIndex, p
 pub use range::ByteRange;
 pub use size::{format_bytes, parse_bytes};
 pub use socket_path::{SOCKET_FILE, check_socket_folder, default_socket, make_socket_folder};
-pub use socket_path::{SOCKET_NAME, default_socket_path};
 pub use version::Version;
