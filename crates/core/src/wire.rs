@@ -5,15 +5,22 @@
 //! batch request over HTTP. The bytes are described in docs/formats/wire.md; changing one of these types changes
 //! [`PROTOCOL`], and the golden bytes in `wire/tests.rs` say so.
 //!
-//! Read in this order: `wire/frame.rs` (magic, length, checksum), `wire/request.rs`, `wire/answer.rs`.
+//! Read in this order: `wire/frame.rs` (magic, length, checksum), `wire/request.rs`, `wire/answer.rs`; then
+//! `wire/batch.rs`, the answer over HTTP.
 
 mod answer;
+mod batch;
 mod frame;
+mod item_range;
 mod request;
 
 pub use answer::{
     Answer, BufferPlace, Failure, Filled, Found, Listed, ListedObject, ObjectStat, Sources, View, ViewPart,
     Welcome, WireBytes,
+};
+pub use batch::{
+    BATCH_CHUNK_BYTES_MAX, BATCH_CONTENT_TYPE, BATCH_FRAME_BYTES_MAX, BATCH_PATH, BatchDecoder, BatchEvent,
+    BatchFrame, BatchItem,
 };
 pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, encode};
 pub use request::{
