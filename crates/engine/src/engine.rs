@@ -191,6 +191,7 @@ impl ObjectInfo {
             key: self.key.clone(),
             version: self.version.clone(),
             bytes: self.bytes,
+            domain: forebay_reservoir::TrustDomain::DEFAULT,
         }
     }
 }

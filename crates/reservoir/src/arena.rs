@@ -15,8 +15,9 @@ use forebay_core::BLOCK_BYTES;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
+use crate::TrustDomain;
 use crate::free_space::{FreeSpace, Place, UNIT_BYTES, units_of};
-use crate::segment::Segment;
+use crate::segment::{ClientAccess, Segment, SegmentId};
 
 pub(crate) use fault_in::FaultIn;
 
@@ -113,6 +114,13 @@ impl Arena {
             0
         };
         state.free.units() * UNIT_BYTES + next_bytes + state.budget_bytes.saturating_sub(state.held_bytes)
+    }
+
+    /// A segment and who may map it.
+    pub(crate) fn segment(&self, id: SegmentId) -> Option<(Arc<Segment>, TrustDomain)> {
+        let state = self.state.lock();
+        let segment = state.segments.iter().find(|segment| segment.id() == id)?;
+        Some((Arc::clone(segment), TrustDomain::DEFAULT))
     }
 
     /// Whether another segment is about to be there.
@@ -218,7 +226,10 @@ impl Arena {
                 let Some(bytes) = self.reserve_segment(state) else {
                     return false;
                 };
-                match Segment::create(usize::try_from(bytes).expect("a segment fits the address space")) {
+                match Segment::create(
+                    usize::try_from(bytes).expect("a segment fits the address space"),
+                    ClientAccess::Read,
+                ) {
                     Ok(segment) => segment,
                     Err(error) => {
                         shrink_budget(state, bytes, &error);

@@ -11,10 +11,11 @@ use std::ops::{Bound, Deref};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use forebay_core::{BucketName, ObjectKey, PageIndex};
+use forebay_core::{BucketName, ByteRange, ObjectKey, PAGE_BYTES, PageIndex};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
-use crate::page::Page;
+use crate::page::{Page, PageLease};
 use crate::run::Run;
 use crate::stats::Counters;
 use crate::{ObjectId, ObjectVersion, PageKey};
@@ -132,6 +133,30 @@ impl Index {
             .get(&(bucket.clone(), key.clone()))
             .cloned()
             .unwrap_or_default()
+    }
+
+    /// Leases all pages of a range, if every block of it is there.
+    pub(crate) fn lease_pages(&self, id: &ObjectId, range: ByteRange) -> Option<SmallVec<[PageLease; 1]>> {
+        let shard = self.shard(id).lock();
+        let pages = shard.get(id)?.pages.lock();
+        let mut leased = SmallVec::new();
+        for index in range.pages() {
+            let page = pages.by_index.get(&index)?;
+            let start = range.start().saturating_sub(index.start());
+            let end = (range.end() - index.start()).min(PAGE_BYTES);
+            if !page.has(start, end) {
+                return None;
+            }
+            leased.push(PageLease::new(Arc::clone(page)));
+        }
+        Some(leased)
+    }
+
+    /// Leases a page, if it is there.
+    pub(crate) fn lease_page(&self, key: &PageKey) -> Option<PageLease> {
+        let shard = self.shard(&key.object).lock();
+        let page = shard.get(&key.object)?.page(key.page)?;
+        Some(PageLease::new(page))
     }
 
     /// Every object of the bucket whose key starts with the prefix.
@@ -283,6 +308,7 @@ mod tests {
             key: ObjectKey::new(key).unwrap(),
             version: Version::new(version),
             bytes: 10,
+            domain: crate::TrustDomain::DEFAULT,
         }
     }
 

@@ -11,7 +11,7 @@
 //! use std::{sync::Arc, time::Duration};
 //! use bytes::Bytes;
 //! use forebay_core::{BucketName, ByteRange, ObjectKey, Result, SystemClock, Version};
-//! use forebay_reservoir::{ObjectVersion, Priority, Reservoir, ReservoirOptions, Source};
+//! use forebay_reservoir::{ObjectVersion, Priority, Reservoir, ReservoirOptions, Source, TrustDomain};
 //! use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 //!
 //! /// A lake full of zeros.
@@ -43,6 +43,7 @@
 //!     key: ObjectKey::new("zeros")?,
 //!     version: Version::new("1"),
 //!     bytes: 3 << 20,
+//!     domain: TrustDomain::DEFAULT,
 //! };
 //! let source: Arc<dyn Source> = Arc::new(Zeros);
 //! let pieces: Vec<_> = reservoir.read(&object, ByteRange::new(5, 2 << 20)?, &source).try_collect().await?;
@@ -61,6 +62,7 @@ mod fill;
 mod free_space;
 mod index;
 mod key;
+mod lease;
 mod nvme;
 mod nvme_names;
 mod object;
@@ -76,15 +78,19 @@ mod run;
 mod scrub;
 mod segment;
 mod source;
+mod staging;
 mod stats;
 mod write_fill;
 
 pub use key::{ObjectId, PageKey};
-pub use object::ObjectVersion;
+pub use lease::{Leased, LeasedPart, LeasedTiers};
+pub use object::{ObjectVersion, TrustDomain};
 pub use options::ReservoirOptions;
 pub use piece::{Piece, PieceStream, Tier};
 pub use reservoir::{CacheChange, Reservoir, Residency};
+pub use segment::SegmentId;
 pub use source::{Priority, Source};
+pub use staging::{Staging, StagingBuffer, StagingStats};
 pub use stats::ReservoirStats;
 pub use write_fill::Fill;
 

@@ -2,6 +2,16 @@
 
 use forebay_core::{BucketName, ObjectKey, Version};
 
+/// Who may map the memory that an object's pages lie in. A client that maps a segment can read all of it, so a segment holds
+/// pages of one domain only; whoever composes the node decides which bucket belongs to which.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct TrustDomain(pub u32);
+
+impl TrustDomain {
+    /// The domain of all buckets that have none of their own.
+    pub const DEFAULT: Self = Self(0);
+}
+
 /// One version of one object: what pages are keyed by. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectVersion {
@@ -13,4 +23,6 @@ pub struct ObjectVersion {
     pub version: Version,
     /// Its size.
     pub bytes: u64,
+    /// Who may map its pages. No part of its identity: the bucket decides it.
+    pub domain: TrustDomain,
 }

@@ -141,14 +141,21 @@ impl Page {
         before & blocks.0 != 0
     }
 
+    /// Whether all bytes of `start..end` are there.
+    pub(crate) fn has(&self, start: u64, end: u64) -> bool {
+        end <= self.frame.bytes() as u64 && self.frame.present().contains(BlockMask::covering(start, end))
+    }
+
+    /// The blocks that hold bytes of `start..end`.
+    pub(crate) fn blocks(&self, start: usize, end: usize) -> BlockMask {
+        BlockMask::covering(start as u64, end as u64)
+    }
+
     /// Leases `start..end` of the page, or the front of it that lies together in memory; the block of `start` is present.
     pub(crate) fn lease(self: &Arc<Self>, start: usize, end: usize) -> Bytes {
         let end = start + self.frame.slice(start, end).len();
-        if self.leases.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.counters.leased_pages.add(1);
-        }
         Bytes::from_owner(Lease {
-            page: Arc::clone(self),
+            page: PageLease::new(Arc::clone(self)),
             start,
             end,
         })
@@ -205,9 +212,46 @@ impl Drop for InWindow {
     }
 }
 
-/// Keeps a page while somebody looks at its bytes.
+/// Keeps a page while somebody may look at its bytes.
+#[derive(Debug)]
+pub(crate) struct PageLease(Arc<Page>);
+
+impl PageLease {
+    /// Counts the page as leased.
+    pub(crate) fn new(page: Arc<Page>) -> Self {
+        if page.leases.fetch_add(1, Ordering::Relaxed) == 0 {
+            page.counters.leased_pages.add(1);
+            page.counters.leased_bytes.add(page.frame.bytes() as u64);
+        }
+        Self(page)
+    }
+
+    /// Whether both keep the same page.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::ops::Deref for PageLease {
+    type Target = Arc<Page>;
+
+    fn deref(&self) -> &Arc<Page> {
+        &self.0
+    }
+}
+
+impl Drop for PageLease {
+    fn drop(&mut self) {
+        if self.0.leases.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.counters.leased_pages.sub(1);
+            self.0.counters.leased_bytes.sub(self.0.frame.bytes() as u64);
+        }
+    }
+}
+
+/// Leased bytes of a page.
 struct Lease {
-    page: Arc<Page>,
+    page: PageLease,
     start: usize,
     end: usize,
 }
@@ -215,14 +259,6 @@ struct Lease {
 impl AsRef<[u8]> for Lease {
     fn as_ref(&self) -> &[u8] {
         self.page.frame.slice(self.start, self.end)
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if self.page.leases.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.page.counters.leased_pages.sub(1);
-        }
     }
 }
 

@@ -181,6 +181,13 @@ impl RamTier {
         }
     }
 
+    /// Takes a page out of the index although somebody holds it.
+    pub(crate) fn quarantine_silently(&self, page: &Arc<Page>) {
+        if let Some(page) = self.index.take(&page.key, |found| Arc::ptr_eq(found, page)) {
+            self.release(&page);
+        }
+    }
+
     /// Drops a page that got no memory, so that it does not stay in the index empty.
     pub(crate) fn drop_if_empty(&self, page: &Arc<Page>) {
         let is_unused = |found: &Arc<Page>| {

@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::arena::FaultIn;
 use crate::demote;
 use crate::fill::Filler;
+use crate::lease::Copies;
 use crate::nvme::{NvmeOptions, NvmeStore};
 use crate::nvme_names::NamedNvme;
 use crate::ram::RamTier;
@@ -43,6 +44,7 @@ pub struct Reservoir {
     pub(crate) filler: Filler,
     pub(crate) read_ahead: Mutex<ReadAhead>,
     pub(crate) bypasses: Arc<Semaphore>,
+    pub(crate) copies: Arc<Copies>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) write_fill_bytes_max: u64,
     nvme: Option<Arc<NamedNvme>>,
@@ -91,6 +93,7 @@ impl Reservoir {
             ),
             read_ahead: Mutex::new(ReadAhead::new(window_bytes_max)),
             bypasses: Arc::new(Semaphore::new(BYPASSES_MAX)),
+            copies: Arc::new(Copies::new(options.ram_bytes, Arc::clone(&counters))),
             counters,
             write_fill_bytes_max: options.write_fill_bytes_max,
             nvme,
@@ -117,6 +120,11 @@ impl Reservoir {
             nvme_pages: nvme.pages,
             pinned_bytes: counters.pinned_ram_bytes.get() + nvme.pinned_bytes,
             leased_pages: counters.leased_pages.get(),
+            leased_bytes: counters.leased_bytes.get(),
+            copies_held_bytes: counters.copies_held_bytes.get(),
+            lease_copied_bytes: counters.lease_copied_bytes.get(),
+            abandoned_segments: counters.abandoned_segments.get(),
+            abandoned_bytes: counters.abandoned_bytes.get(),
             served_ram_bytes: counters.served_ram_bytes.get(),
             served_nvme_bytes: counters.served_nvme_bytes.get(),
             served_lake_bytes: counters.served_lake_bytes.get(),

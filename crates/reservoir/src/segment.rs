@@ -1,22 +1,24 @@
 //! A segment: a memfd, mapped once, that holds pages.
 //!
-//! A memfd and not private memory, because clients on the host will map the same pages read-only: the file is sealed
-//! against resizing and against new writable mappings once our own exists. The mapping is aligned to 2 MiB, so
-//! that the kernel can back it with huge pages. A fresh segment costs address space only; [`Segment::fault_in`]
-//! gives it memory, which is slow (first touch is ten times slower than a copy) and runs on a thread of its own.
+//! A memfd and not private memory, because clients on the host map the same pages read-only: the file is sealed
+//! against resizing and against new writable mappings once our own exists. One that a client writes to (staging) is sealed
+//! against resizing only. The mapping is aligned to 2 MiB, so that the kernel can back it with huge pages. A fresh segment costs
+//! address space only; [`Segment::fault_in`] gives it memory, which is slow (first touch is ten times slower than a copy).
 //!
 //! This module and `segment/frame.rs` are the only ones with unsafe code. The rule they share: bytes of a segment
 //! are reached through an extent, which belongs to one owner, and inside it through blocks, which are written by
-//! the one holder of their claim before they are published and never written again after.
+//! the one holder of their claim before they are published and never written again after. A segment without extents
+//! (a copy for one lease) is written by its one owner before it is shared.
 #![allow(
     unsafe_code,
-    reason = "mapped memory that is shared between threads and later with clients"
+    reason = "mapped memory that is shared between threads and with clients"
 )]
 
 mod frame;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::{Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -27,11 +29,25 @@ pub(crate) use frame::{Claim, Draft, Frame};
 /// Bytes of a huge page, and what mappings are aligned to.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// The number of a segment. No number is used twice in one life of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SegmentId(pub u64);
+
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// What a client may do with a segment that it maps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClientAccess {
+    Read,
+    Write,
+}
+
 /// A mapped memfd.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    /// Kept open for the clients that will map it.
-    _memfd: OwnedFd,
+    id: SegmentId,
+    /// Kept open for the clients that map it.
+    memfd: OwnedFd,
     /// First byte, aligned to 2 MiB.
     base: NonNull<u8>,
     bytes: usize,
@@ -48,7 +64,7 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Makes a memfd of this size and maps it; no memory is used until bytes are touched.
-    pub(crate) fn create(bytes: usize) -> Result<Self> {
+    pub(crate) fn create(bytes: usize, access: ClientAccess) -> Result<Self> {
         let failed = |what: &str| {
             let message =
                 format!("cannot {what} a memory segment; lower the RAM budget or raise the memory limit");
@@ -78,19 +94,23 @@ impl Segment {
             let _ = unsafe { rustix::mm::munmap(reserved, reserved_bytes) };
         });
         let base = base.map_err(failed("map"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE;
-        if let Err(why) = rustix::fs::fcntl_add_seals(&memfd, seals) {
-            tracing::warn!(%why, "memory segment could not be sealed");
-        }
         let non_null = |address| NonNull::new(address).expect("mmap never returns null").cast();
-        let (base, reserved) = (non_null(base), non_null(reserved));
-        Ok(Self {
-            _memfd: memfd,
-            base,
+        let segment = Self {
+            id: SegmentId(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
+            memfd,
+            base: non_null(base),
             bytes,
-            reserved,
+            reserved: non_null(reserved),
             reserved_bytes,
-        })
+        };
+        // After our own mapping, because none that may write can be made later.
+        rustix::fs::fcntl_add_seals(&segment.memfd, access.seals()).map_err(failed("seal"))?;
+        Ok(segment)
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> SegmentId {
+        self.id
     }
 
     /// Size in bytes.
@@ -101,6 +121,39 @@ impl Segment {
     /// First byte of the mapping; only `frame.rs` may follow it.
     fn base(&self) -> NonNull<u8> {
         self.base
+    }
+
+    /// Writes bytes; takes the segment exclusively.
+    ///
+    /// # Panics
+    /// If they do not fit: a mistake of this crate.
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(
+            offset <= self.bytes && bytes.len() <= self.bytes - offset,
+            "the bytes fit the segment"
+        );
+        // SAFETY: the target lies inside the mapping, which nobody else uses (`&mut self`); a borrowed slice cannot overlap it.
+        unsafe {
+            let target = self.base.as_ptr().add(offset);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
+        }
+    }
+
+    /// The first bytes of a segment without extents; at most all of them.
+    pub(crate) fn front(&self, bytes: usize) -> &[u8] {
+        // SAFETY: the range lies inside the mapping, and this process writes to such a segment through `&mut` only. The client
+        // of a staging buffer can write to it meanwhile, against the protocol: then the bytes are garbage of its own making. They are only copied,
+        // sent and hashed, and any byte is a valid `u8`.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr(), bytes.min(self.bytes)) }
+    }
+
+    /// Gives the memory back to the kernel even while a client has it mapped; possible where clients may write.
+    pub(crate) fn discard(&self) {
+        use rustix::fs::FallocateFlags;
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(why) = rustix::fs::fallocate(&self.memfd, flags, 0, self.bytes as u64) {
+            tracing::warn!(%why, bytes = self.bytes, "memory of a staging buffer was not given back");
+        }
     }
 
     /// Gives the whole segment memory, in huge pages where the kernel allows; returns how many bytes those are.
@@ -135,6 +188,22 @@ fn collapse(chunk: NonNull<u8>) -> bool {
     unsafe { libc::madvise(chunk.as_ptr().cast(), HUGE_PAGE_BYTES, libc::MADV_COLLAPSE) == 0 }
 }
 
+impl ClientAccess {
+    fn seals(self) -> SealFlags {
+        let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        match self {
+            Self::Read => size | SealFlags::FUTURE_WRITE,
+            Self::Write => size,
+        }
+    }
+}
+
+impl AsFd for Segment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memfd.as_fd()
+    }
+}
+
 impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: extents hold the segment by `Arc`, so nothing points into the mapping any more; the reserved
@@ -153,7 +222,7 @@ mod tests {
     #[test]
     fn segments_are_aligned_for_huge_pages() {
         for bytes in [64 << 10, 1 << 20, 4 << 20] {
-            let segment = Segment::create(bytes).unwrap();
+            let segment = Segment::create(bytes, ClientAccess::Read).unwrap();
             assert_eq!(segment.base().as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
             assert_eq!(segment.bytes(), bytes);
         }
@@ -161,7 +230,7 @@ mod tests {
 
     #[test]
     fn faulting_in_covers_the_whole_segment() {
-        let mut segment = Segment::create(4 << 20).unwrap();
+        let mut segment = Segment::create(4 << 20, ClientAccess::Read).unwrap();
         assert!(segment.fault_in() <= 4 << 20);
         let mut resident = vec![0u8; (4 << 20) / 4096];
         // SAFETY: the mapping and the vector have the length that is named.

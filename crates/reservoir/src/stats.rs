@@ -21,6 +21,16 @@ pub struct ReservoirStats {
     pub pinned_bytes: u64,
     /// Pages under lease right now.
     pub leased_pages: u64,
+    /// Bytes of the pages under lease right now, each page counted once.
+    pub leased_bytes: u64,
+    /// Bytes of copies that leases hold right now, on top of the RAM tier.
+    pub copies_held_bytes: u64,
+    /// Bytes that were copied for leases, because there was no memory or the client held its share.
+    pub lease_copied_bytes: u64,
+    /// Segments given up because a lease was held too long, and their bytes.
+    pub abandoned_segments: u64,
+    /// See above.
+    pub abandoned_bytes: u64,
     /// Bytes handed out, by tier.
     pub served_ram_bytes: u64,
     /// See above.
@@ -86,6 +96,12 @@ pub(crate) struct Counters {
     pub(crate) ram_pages: Counter,
     pub(crate) pinned_ram_bytes: Counter,
     pub(crate) leased_pages: Counter,
+    pub(crate) leased_bytes: Counter,
+    pub(crate) lease_copied_bytes: Counter,
+    /// Bytes of copies that leases hold.
+    pub(crate) copies_held_bytes: Counter,
+    pub(crate) abandoned_segments: Counter,
+    pub(crate) abandoned_bytes: Counter,
     pub(crate) served_ram_bytes: Counter,
     pub(crate) served_nvme_bytes: Counter,
     pub(crate) served_lake_bytes: Counter,

@@ -50,6 +50,7 @@ fn object(key: &str, version: &str, bytes: u64) -> ObjectVersion {
         key: ObjectKey::new(key).unwrap(),
         version: Version::new(version),
         bytes,
+        domain: crate::TrustDomain::DEFAULT,
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use forebay_core::{Error, Result};
 
 use super::{Arena, Next, shrink_budget};
-use crate::segment::Segment;
+use crate::segment::{ClientAccess, Segment};
 
 /// Owns the thread.
 #[derive(Debug)]
@@ -49,7 +49,10 @@ impl Arena {
     /// Prepares a segment whenever one is wanted, until it is told to stop.
     fn prepare_segments(&self) {
         while let Some(bytes) = self.wait_until_wanted() {
-            let segment = Segment::create(usize::try_from(bytes).expect("a segment fits the address space"));
+            let segment = Segment::create(
+                usize::try_from(bytes).expect("a segment fits the address space"),
+                ClientAccess::Read,
+            );
             let segment = segment.map(|mut segment| {
                 let huge_bytes = segment.fault_in();
                 tracing::debug!(bytes, huge_bytes, "memory segment faulted in");

@@ -185,6 +185,7 @@ fn decode_object(input: &mut Input<'_>) -> Option<Record> {
         key,
         version,
         bytes,
+        domain: crate::TrustDomain::DEFAULT, // Not kept: the configuration says it, and nobody maps these.
     };
     (ObjectId::of(&object) == id).then(|| Record::Object(id, Arc::new(object)))
 }

@@ -44,6 +44,7 @@ pub(super) fn object(key: &str, bytes: u64) -> Arc<ObjectVersion> {
         key: ObjectKey::new(key).unwrap(),
         version: Version::new("v1"),
         bytes,
+        domain: crate::TrustDomain::DEFAULT,
     })
 }
 

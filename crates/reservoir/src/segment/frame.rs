@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_core::{BLOCK_BYTES, BlockMask};
 
-use super::Segment;
+use super::{Segment, SegmentId};
 use crate::arena::Extent;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -156,6 +156,34 @@ impl Frame {
         // SAFETY: blocks first..=last are present, so nobody writes to them any more and the acquire load saw their
         // bytes; they lie one after the other in one segment, which lives as long as the extents held by `self`.
         unsafe { std::slice::from_raw_parts(base.pointer().as_ptr().add(start - first * BLOCK), end - start) }
+    }
+
+    /// Says where `start..end` lies, block by block: segment, offset in it, bytes. `false` if a block of it is not present.
+    pub(crate) fn places(
+        &self,
+        start: usize,
+        end: usize,
+        mut place: impl FnMut(SegmentId, u64, u64),
+    ) -> bool {
+        if end > self.bytes
+            || !self
+                .present()
+                .contains(BlockMask::covering(start as u64, end as u64))
+        {
+            return false;
+        }
+        let mut at = start;
+        while at < end {
+            let memory = self.blocks[at / BLOCK]
+                .memory
+                .get()
+                .expect("a present block has memory");
+            let next = end.min((at / BLOCK + 1) * BLOCK);
+            let offset = memory.segment_offset() + at % BLOCK;
+            place(memory.segment().id(), offset as u64, (next - at) as u64);
+            at = next;
+        }
+        true
     }
 
     /// The checksum that was recorded when the block was filled.

@@ -8,6 +8,7 @@ fn object() -> ObjectVersion {
         key: ObjectKey::new("a/b").unwrap(),
         version: Version::new("v1"),
         bytes: 70_000,
+        domain: crate::TrustDomain::DEFAULT,
     }
 }
 

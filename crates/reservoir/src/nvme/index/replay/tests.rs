@@ -12,6 +12,7 @@ fn object(key: &str) -> Arc<ObjectVersion> {
         key: ObjectKey::new(key).unwrap(),
         version: Version::new("v"),
         bytes: 1 << 20,
+        domain: crate::TrustDomain::DEFAULT,
     })
 }
 
