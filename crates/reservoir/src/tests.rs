@@ -10,6 +10,7 @@ mod nvme;
 mod pressure;
 mod read;
 mod source;
+mod stress;
 mod write;
 
 use std::sync::Arc;

@@ -36,10 +36,7 @@ async fn step(reservoir: &Arc<Reservoir>, source: &Arc<FakeSource>, random: &mut
                 reservoir.unpin(&bucket(), &prefix);
             }
         }
-        4 => {
-            reservoir.debug_corrupt_ram(&object, random.u64(..object.bytes));
-        }
-        5 => {
+        4 | 5 => {
             // A reader that goes away in the middle.
             let mut stream = reservoir.read(&object, whole(&object), &shared(source));
             let _ = stream.try_next().await.unwrap();
