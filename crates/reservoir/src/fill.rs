@@ -78,7 +78,8 @@ impl Filler {
         }
     }
 
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+    /// Runs work in a task of its own, until it ends or the filler is stopped.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {

@@ -10,6 +10,7 @@
 //! page it waits a moment, then streams past the cache ([`Bypass`]); it never waits for memory without an end.
 
 mod bypass;
+mod flight;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ use crate::reservoir::Reservoir;
 use crate::run::Run;
 use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
 
-pub(crate) use bypass::BYPASSES_MAX;
 use bypass::Bypass;
+pub(crate) use flight::Flights;
 
 /// Bytes in front of the consumer that one read has planned, at most.
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
@@ -400,7 +401,7 @@ impl Reading {
         self.waited = true;
         let end = self.range.end().min(self.position + BYPASS_BYTES_MAX);
         let range = ByteRange::new(self.position, end)?;
-        self.bypass = Some(Bypass::open(&self.reservoir, &self.want, range).await?);
+        self.bypass = Some(Bypass::open(&self.reservoir, self.entry.id, &self.want, range).await?);
         Ok(())
     }
 

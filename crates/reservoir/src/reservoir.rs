@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use forebay_core::Result;
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +22,7 @@ use crate::lease::Copies;
 use crate::nvme::{NvmeOptions, NvmeStore};
 use crate::nvme_names::NamedNvme;
 use crate::ram::RamTier;
-use crate::read::BYPASSES_MAX;
+use crate::read::Flights;
 use crate::read_ahead::ReadAhead;
 use crate::scrub::scrub;
 use crate::stats::Counters;
@@ -43,7 +42,7 @@ pub struct Reservoir {
     pub(crate) ram: Arc<RamTier>,
     pub(crate) filler: Filler,
     pub(crate) read_ahead: Mutex<ReadAhead>,
-    pub(crate) bypasses: Arc<Semaphore>,
+    pub(crate) flights: Flights,
     pub(crate) copies: Arc<Copies>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) write_fill_bytes_max: u64,
@@ -92,7 +91,7 @@ impl Reservoir {
                 Arc::clone(&counters),
             ),
             read_ahead: Mutex::new(ReadAhead::new(window_bytes_max)),
-            bypasses: Arc::new(Semaphore::new(BYPASSES_MAX)),
+            flights: Flights::default(),
             copies: Arc::new(Copies::new(options.ram_bytes, Arc::clone(&counters))),
             counters,
             write_fill_bytes_max: options.write_fill_bytes_max,

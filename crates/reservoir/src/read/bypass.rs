@@ -1,74 +1,97 @@
 //! The way past the cache, for when there is no memory for even one page.
 //!
 //! Everything in RAM is leased or pinned, so the bytes go from the source to the reader as they come and nothing is
-//! kept. How many reads do this at once is bounded; one more gets `Busy` after a while.
+//! cached. Readers that want the same bytes at about the same time share one fetch ([`super::flight`]). How many fetches there
+//! are at once is bounded; a reader that gets no turn for one is told `Busy` after a while. A fetch that failed for a reason that
+//! may pass is tried once more.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{ByteRange, Error, Kind, PAGE_BYTES, Result};
-use futures::StreamExt;
-use futures::stream::BoxStream;
-use tokio::sync::OwnedSemaphorePermit;
 
+use super::flight::{Found, Seat};
+use crate::ObjectId;
 use crate::fill::Want;
 use crate::reservoir::Reservoir;
 
-/// Reads that may go past the cache at once.
-pub(crate) const BYPASSES_MAX: usize = 64;
 /// How long a read waits for its turn.
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A range on its way from the source to one reader.
 pub(super) struct Bypass {
-    stream: BoxStream<'static, Result<Bytes>>,
-    left_bytes: u64,
-    /// What the source sent in one chunk beyond what fits a piece.
-    rest: Bytes,
-    _turn: OwnedSemaphorePermit,
+    reservoir: Arc<Reservoir>,
+    id: ObjectId,
+    want: Want,
+    range: ByteRange,
+    position: u64,
+    seat: Option<Seat>,
+    /// Whether the fetch failed since the last byte.
+    has_failed: bool,
 }
 
 impl Bypass {
-    /// Asks the source once it is this read's turn.
-    pub(super) async fn open(reservoir: &Reservoir, want: &Want, range: ByteRange) -> Result<Self> {
-        let turn = std::sync::Arc::clone(&reservoir.bypasses).acquire_owned();
-        let busy = || Error::new(Kind::Busy, "all memory of the cache is in use; try again later");
-        let turn = tokio::time::timeout(TURN_WAIT_MAX, turn)
-            .await
-            .map_err(|_| busy())?
-            .map_err(|_| busy())?;
-        reservoir.counters.fetched_demand_bytes.add(range.len());
-        reservoir.counters.bypassed_bytes.add(range.len());
-        let stream = want.source.fetch(&want.object, range, want.priority).await?;
-        Ok(Self {
-            stream,
-            left_bytes: range.len(),
-            rest: Bytes::new(),
-            _turn: turn,
-        })
+    /// Joins or starts the fetch of the first bytes, once it is this read's turn.
+    pub(super) async fn open(
+        reservoir: &Arc<Reservoir>,
+        id: ObjectId,
+        want: &Want,
+        range: ByteRange,
+    ) -> Result<Self> {
+        let mut bypass = Self {
+            reservoir: Arc::clone(reservoir),
+            id,
+            want: want.clone(),
+            range,
+            position: range.start(),
+            seat: None,
+            has_failed: false,
+        };
+        bypass.board().await?;
+        Ok(bypass)
     }
 
-    /// The next bytes, `None` at the end of the range.
+    /// The next bytes, at most a page; `None` at the end of the range.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>> {
-        while self.left_bytes > 0 {
-            if self.rest.is_empty() {
-                let Some(bytes) = self.stream.next().await else {
-                    return Err(Error::new(
-                        Kind::Unavailable,
-                        "the lake sent fewer bytes than were asked for",
-                    ));
-                };
-                self.rest = bytes?;
-            }
-            let bytes = (self.rest.len() as u64).min(self.left_bytes).min(PAGE_BYTES);
-            if bytes > 0 {
-                self.left_bytes -= bytes;
-                return Ok(Some(
-                    self.rest
-                        .split_to(usize::try_from(bytes).expect("at most a page")),
-                ));
+        while self.position < self.range.end() {
+            let Some(seat) = self.seat.as_ref().filter(|seat| self.position < seat.end()) else {
+                self.board().await?;
+                continue;
+            };
+            match seat.bytes_at(self.position).await {
+                Found::Bytes(mut bytes) => {
+                    let wanted = (self.range.end() - self.position).min(PAGE_BYTES);
+                    bytes.truncate(usize::try_from(wanted).expect("at most a page"));
+                    self.position += bytes.len() as u64;
+                    self.has_failed = false;
+                    self.reservoir.counters.bypassed_bytes.add(bytes.len() as u64);
+                    return Ok(Some(bytes));
+                }
+                Found::Gone => self.seat = None,
+                Found::Failed(error) if self.has_failed || !error.is_retryable() => return Err(error),
+                Found::Failed(_) => (self.seat, self.has_failed) = (None, true),
             }
         }
         Ok(None)
+    }
+
+    /// Takes a seat in a flight that has the next byte, or opens one.
+    async fn board(&mut self) -> Result<()> {
+        let flights = &self.reservoir.flights;
+        self.seat = flights.join(&self.id, self.position);
+        if self.seat.is_some() {
+            return Ok(());
+        }
+        let turn = tokio::time::timeout(TURN_WAIT_MAX, flights.turn()).await;
+        let busy = |_| Error::new(Kind::Busy, "all memory of the cache is in use; try again later");
+        let range = ByteRange::new(self.position, self.range.end())?;
+        let (seat, puller) = flights.join_or_open(self.id, range, turn.map_err(busy)??);
+        self.seat = Some(seat);
+        if let Some(puller) = puller {
+            self.reservoir.counters.fetched_demand_bytes.add(range.len());
+            self.reservoir.filler.spawn(puller.pull(self.want.clone()));
+        }
+        Ok(())
     }
 }

@@ -181,3 +181,65 @@ async fn readers_that_find_no_memory_together_are_all_served() {
         result.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sixty_four_readers_past_the_cache_cost_the_lake_its_bytes_once() {
+    let (reservoir, source) = (reservoir(4 * MIB).await, FakeSource::new());
+    let leased = object("leased", "1", 4 * MIB);
+    let all_memory = pieces(&reservoir, &leased, whole(&leased), &source)
+        .await
+        .unwrap();
+    source.close_gate();
+    let cold = object("cold", "1", 3 * MIB + 5);
+    let readers: Vec<_> = (0..64)
+        .map(|_| {
+            let (reservoir, source, object) = (Arc::clone(&reservoir), Arc::clone(&source), cold.clone());
+            tokio::spawn(async move { check(&reservoir, &object, whole(&object), &source).await })
+        })
+        .collect();
+    eventually("all of them wait for the same bytes", || {
+        reservoir.flights.seats() == 64
+    })
+    .await;
+    source.open_gate();
+    for reader in readers {
+        reader.await.unwrap();
+    }
+    assert_eq!(source.sent(), leased.bytes + cold.bytes);
+    assert_eq!(reservoir.stats().bypassed_bytes, 64 * cold.bytes);
+    assert_eq!(reservoir.flights.seats(), 0);
+    drop(all_memory);
+}
+
+#[tokio::test]
+async fn a_reader_that_stands_still_past_the_cache_delays_nobody() {
+    let (reservoir, source) = (reservoir(0).await, FakeSource::new());
+    let object = object("a", "1", 12 * MIB);
+    let mut slow = reservoir.read(&object, whole(&object), &shared(&source));
+    let first = slow.next().await.unwrap().unwrap();
+    check(&reservoir, &object, whole(&object), &source).await;
+    // What it needs next was let go meanwhile, so it is fetched again.
+    let mut position = first.bytes.len() as u64;
+    while let Some(piece) = slow.next().await {
+        let piece = piece.unwrap();
+        let end = position + piece.bytes.len() as u64;
+        assert!(piece.start == position && piece.bytes[..] == content(&object, range(position, end)));
+        position = end;
+    }
+    assert_eq!(position, object.bytes);
+    assert!(source.sent() < 2 * object.bytes, "{}", source.sent());
+}
+
+#[tokio::test]
+async fn a_fetch_past_the_cache_that_fails_is_tried_once_more() {
+    let (reservoir, source) = (
+        reservoir(0).await,
+        FakeSource::failing(1, forebay_core::Kind::Unavailable),
+    );
+    let object = object("a", "1", MIB);
+    check(&reservoir, &object, whole(&object), &source).await;
+    source.failures.store(2, std::sync::atomic::Ordering::SeqCst);
+    let failed = pieces(&reservoir, &object, whole(&object), &source).await;
+    assert_eq!(failed.unwrap_err().kind(), forebay_core::Kind::Unavailable);
+    assert_eq!(reservoir.flights.seats(), 0);
+}
