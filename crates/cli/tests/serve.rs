@@ -173,6 +173,7 @@ fn the_doctor_finds_nothing_wrong_with_a_fresh_folder() {
         "lake is writable",
         "conditional create",
         "conditional update",
+        "conditional delete",
     ] {
         assert!(fine(check), "{check}: {findings:?}");
     }

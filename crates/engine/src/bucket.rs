@@ -39,6 +39,7 @@ pub(crate) struct LakeHandle {
     pub(crate) scheduler: Arc<ReadScheduler>,
     pub(crate) conditional_create: bool,
     pub(crate) conditional_update: bool,
+    pub(crate) conditional_delete: bool,
 }
 
 /// One bucket, opened.
@@ -192,6 +193,7 @@ impl LakeHandle {
             lake: options.lake,
             conditional_create: options.conditional_create,
             conditional_update: options.conditional_update,
+            conditional_delete: options.conditional_delete,
         }
     }
 }

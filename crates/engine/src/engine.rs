@@ -32,6 +32,8 @@ pub struct LakeOptions {
     pub conditional_create: bool,
     /// `If-Match` has exactly one winner.
     pub conditional_update: bool,
+    /// `If-Match` on a delete removes only the object that it names.
+    pub conditional_delete: bool,
     /// Limits for reading from it.
     pub scheduler: SchedulerOptions,
 }
@@ -114,20 +116,6 @@ impl Engine {
         let bucket = self.buckets.open(bucket)?;
         let info = self.info(&bucket, key).await?;
         Ok(ObjectInfo::clone(&info))
-    }
-
-    /// Removes an object; removing one that is not there is fine.
-    pub async fn delete(&self, bucket: &BucketName, key: &ObjectKey) -> Result<()> {
-        let bucket = self.buckets.existing(bucket).await?;
-        if key.is_reserved() {
-            return Err(reserved(key));
-        }
-        let write = self.freshness.begin_write(&bucket.name, key);
-        bucket.lake.delete(key).await?;
-        write.done(None);
-        self.reservoir.forget(&bucket.name, key);
-        document::forget_beside(&bucket, key).await;
-        Ok(())
     }
 
     /// Metadata, cached or asked for now.

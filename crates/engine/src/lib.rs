@@ -2,12 +2,13 @@
 //! to the lake.
 //!
 //! Read in this order: [`Engine`] (`engine.rs`), `bucket.rs`, `freshness.rs`, `read.rs`, `source.rs`, `write.rs`,
-//! `list.rs`, `copy.rs`, `upload.rs`, `tag.rs`, `document.rs`. The flows are in docs/flows/.
+//! `list.rs`, `copy.rs`, `delete.rs`, `upload.rs`, `tag.rs`, `document.rs`. The flows are in docs/flows/.
 #![forbid(unsafe_code)]
 
 mod bucket;
 mod condition;
 mod copy;
+mod delete;
 mod document;
 mod engine;
 mod freshness;
@@ -21,6 +22,7 @@ mod write;
 
 pub use bucket::BucketInfo;
 pub use condition::{Conditions, Verdict};
+pub use delete::DeleteCondition;
 pub use engine::{BucketOptions, Consistency, Engine, EngineOptions, LakeOptions};
 pub use object::{
     ChecksumKind, CopyRequest, ObjectChecksum, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Tag,

@@ -14,7 +14,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
-    ObjectMeta, Operation, PartNumber, PartReceipt, PutOptions, PutReceipt, UploadId,
+    ObjectMeta, Operation, PartNumber, PartReceipt, PutOptions, PutReceipt, UpdateToken, UploadId,
 };
 
 /// `ok` and one for every kind of error.
@@ -216,6 +216,11 @@ impl Lake for Counted {
     async fn delete(&self, key: &ObjectKey) -> Result<()> {
         self.counters
             .record(Operation::Delete, self.inner.delete(key).await)
+    }
+
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        self.counters
+            .record(Operation::Delete, self.inner.delete_if(key, token).await)
     }
 
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
-    ObjectMeta, Operation, PartNumber, PartReceipt, PutOptions, PutReceipt, UploadId,
+    ObjectMeta, Operation, PartNumber, PartReceipt, PutOptions, PutReceipt, UpdateToken, UploadId,
 };
 
 /// What a hook does when a body reaches its place, for example replace the object that is being read.
@@ -264,6 +264,12 @@ impl Lake for Faulty {
 
     async fn delete(&self, key: &ObjectKey) -> Result<()> {
         self.run(Operation::Delete, self.inner.delete(key))
+            .await
+            .map(first)
+    }
+
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        self.run(Operation::Delete, self.inner.delete_if(key, token))
             .await
             .map(first)
     }

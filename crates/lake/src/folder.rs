@@ -40,7 +40,7 @@ use self::tree::Tree;
 use self::writer::{FolderWriter, Sink, finish_put};
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
-    ObjectMeta, PartNumber, PartReceipt, PutOptions, PutReceipt, UploadId, resolve_range,
+    ObjectMeta, PartNumber, PartReceipt, PutOptions, PutReceipt, UpdateToken, UploadId, resolve_range,
 };
 
 /// A folder as a lake. Clones share the open folder.
@@ -183,7 +183,13 @@ impl Lake for FolderLake {
     }
 
     async fn delete(&self, key: &ObjectKey) -> Result<()> {
-        self.run(key, |tree, key| publish::delete(tree, key)).await
+        self.run(key, |tree, key| publish::delete(tree, key, None)).await
+    }
+
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        let token = token.clone();
+        self.run(key, move |tree, key| publish::delete(tree, key, Some(&token)))
+            .await
     }
 
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_core::{ByteRange, ObjectKey, Result, Version};
+use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Version};
 use futures::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
@@ -247,6 +247,15 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
 
     /// Removes an object; removing one that is not there is fine.
     async fn delete(&self, key: &ObjectKey) -> Result<()>;
+
+    /// Removes an object only if it is still the one that the token names: else `PreconditionFailed`, or `NotFound`
+    /// if there is none. `Unsupported` where the lake cannot decide that in one step.
+    async fn delete_if(&self, key: &ObjectKey, _token: &UpdateToken) -> Result<()> {
+        let message = "this lake cannot remove an object under a condition; remove it without one";
+        Err(Error::new(Kind::Unsupported, message)
+            .with("lake", self.url())
+            .with("key", key))
+    }
 
     /// Copies inside the lake. `attributes: None` keeps those of the source. `if_match` pins the source's version.
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt>;

@@ -212,6 +212,14 @@ impl Lake for MemoryLake {
         Ok(())
     }
 
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        let mut state = self.state.lock();
+        let stored = state.objects.get(key).ok_or_else(|| not_found(key))?;
+        check_mode(&PutMode::Update(token.clone()), Some(stored)).map_err(|error| at(error, key))?;
+        state.objects.remove(key);
+        Ok(())
+    }
+
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {
         let source = self.find(from)?;
         check_version(options.if_match.as_ref(), &source, from)?;

@@ -10,7 +10,7 @@ use forebay_core::{Error, Kind, ObjectKey, Result};
 
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
-    ObjectMeta, PartNumber, PartReceipt, PutOptions, PutReceipt, UploadId,
+    ObjectMeta, PartNumber, PartReceipt, PutOptions, PutReceipt, UpdateToken, UploadId,
 };
 
 /// The keys of a lake below a prefix.
@@ -81,6 +81,10 @@ impl Lake for Prefixed {
 
     async fn delete(&self, key: &ObjectKey) -> Result<()> {
         self.inner.delete(&self.full(key)?).await
+    }
+
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        self.inner.delete_if(&self.full(key)?, token).await
     }
 
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {

@@ -2,7 +2,7 @@
 //!
 //! Stores differ: some ignore the condition of a write, some check it and then write without a lock. A node runs
 //! [`probe`] when it starts and refuses what would need a promise that its lake does not keep. All objects of the probe
-//! lie under `.forebay/selftest-<random>/` and are removed at the end. It takes 38 requests, most of them side by
+//! lie under `.forebay/selftest-<random>/` and are removed at the end. It takes 48 requests, most of them side by
 //! side. A lake that refuses writes gives a report that says so; only a lake that cannot be reached gives an error.
 
 use std::collections::BTreeSet;
@@ -30,6 +30,9 @@ pub struct LakeReport {
     pub conditional_create: bool,
     /// An update with an old token fails, one with the right token works, and of several at once exactly one wins.
     pub conditional_update: bool,
+    /// A removal with an old token fails, and of several with the right one exactly one works. Few stores have it, so
+    /// its absence is no finding.
+    pub conditional_delete: bool,
     /// A read that names an old version fails instead of giving the new bytes.
     pub if_match_reads: bool,
     /// What was written is what a read right after it gives.
@@ -107,18 +110,23 @@ impl Probe<'_> {
             Err(error) => return Err(error),
         };
         report.writable = true;
-        let (reads, lists, pinned, creates, updates) = futures::join!(
+        let (reads, lists, pinned, creates, updates, deletes) = futures::join!(
             self.read_after_write(&key, &new),
             self.list_after_write(),
             self.if_match_reads(&key, old, new.clone()),
             self.conditional_create(),
             self.conditional_update(),
+            self.conditional_delete(),
         );
         report.read_after_write = note(&mut report, "reads", reads)?;
         report.list_after_write = note(&mut report, "listings", lists)?;
         report.if_match_reads = note(&mut report, "reads of a version", pinned)?;
         report.conditional_create = note(&mut report, "conditional create", creates)?;
         report.conditional_update = note(&mut report, "conditional update", updates)?;
+        report.conditional_delete = deletes.unwrap_or_else(|error| {
+            tracing::debug!(%error, "the lake has no conditional delete");
+            false
+        });
         Ok(report)
     }
 
@@ -238,6 +246,29 @@ impl Probe<'_> {
             .await
     }
 
+    async fn conditional_delete(&self) -> Result<bool> {
+        let key = self.key("delete")?;
+        let (_, stale) = self.put(&key, "first", PutMode::Overwrite).await?;
+        let (_, token) = self.put(&key, "second", PutMode::Overwrite).await?;
+        match self.lake.delete_if(&key, &stale).await {
+            Err(error) if is_refusal(&error, Kind::PreconditionFailed) => {}
+            other => return other.map(|()| false),
+        }
+        let outcomes = join_all((0..RACERS).map(|_| self.lake.delete_if(&key, &token))).await;
+        let is_refused =
+            |error: &Error| error.kind() == Kind::NotFound || is_refusal(error, Kind::PreconditionFailed);
+        let winners = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let losers = outcomes
+            .iter()
+            .filter(|outcome| outcome.as_ref().is_err_and(is_refused));
+        let is_gone = self
+            .lake
+            .head(&key)
+            .await
+            .is_err_and(|error| error.kind() == Kind::NotFound);
+        Ok(winners == 1 && losers.count() == RACERS - 1 && is_gone)
+    }
+
     /// Several write at once under the same condition: one must win and its bytes must stay.
     ///
     /// Some servers (Ceph) answer those that lose with a 500. That counts as lost, but proves nothing: if no loser
@@ -284,7 +315,10 @@ impl Probe<'_> {
     /// Best effort: a report is worth more than an empty folder.
     async fn clean_up(&self) {
         let created = (0..CREATE_ROUNDS).map(|round| format!("create-{round}"));
-        let fixed = ["read", "update"].into_iter().chain(LISTED).map(str::to_owned);
+        let fixed = ["read", "update", "delete"]
+            .into_iter()
+            .chain(LISTED)
+            .map(str::to_owned);
         let removals = fixed.chain(created).map(|name| async move {
             let removed = match self.key(&name) {
                 Ok(key) => self.lake.delete(&key).await,

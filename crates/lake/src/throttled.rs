@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
-    ObjectMeta, PartNumber, PartReceipt, PutOptions, PutReceipt, UploadId,
+    ObjectMeta, PartNumber, PartReceipt, PutOptions, PutReceipt, UpdateToken, UploadId,
 };
 
 /// How slow.
@@ -137,6 +137,11 @@ impl Lake for Throttled {
     async fn delete(&self, key: &ObjectKey) -> Result<()> {
         self.wait().await;
         self.inner.delete(key).await
+    }
+
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        self.wait().await;
+        self.inner.delete_if(key, token).await
     }
 
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {

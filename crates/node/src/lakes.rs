@@ -47,6 +47,7 @@ pub(crate) struct LakeHealth {
 struct Promises {
     conditional_create: bool,
     conditional_update: bool,
+    conditional_delete: bool,
 }
 
 /// A lake with its counters and what is known about it.
@@ -128,6 +129,7 @@ impl WatchedLake {
                 let promises = Promises {
                     conditional_create: report.conditional_create,
                     conditional_update: report.conditional_update,
+                    conditional_delete: report.conditional_delete,
                 };
                 let finding = describe(&report);
                 if report.is_perfect() {
@@ -186,6 +188,7 @@ impl WatchedLake {
             lake: Arc::clone(&self.lake),
             conditional_create: promises.conditional_create,
             conditional_update: promises.conditional_update,
+            conditional_delete: promises.conditional_delete,
             scheduler: SchedulerOptions {
                 in_flight_max: limits.lake_requests_max,
                 ..SchedulerOptions::default()
@@ -220,6 +223,7 @@ impl WatchedLake {
             finding: health.finding,
             conditional_create: health.promises.conditional_create,
             conditional_update: health.promises.conditional_update,
+            conditional_delete: health.promises.conditional_delete,
             requests: counts.requests_total(),
             failed_requests: failed.map(|r| r.count).sum(),
             read_bytes: counts.read_bytes,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::SystemTime;
 
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Version};
-use forebay_engine::{Conditions, WriteCondition};
+use forebay_engine::{Conditions, DeleteCondition, WriteCondition};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{Extensions, HeaderMap, HeaderValue, StatusCode};
 use s3s::dto::{CopySource, ETag, ETagCondition, Owner, Timestamp};
@@ -220,6 +220,15 @@ pub(crate) fn write_condition(
             InvalidRequest,
             "give either If-Match or If-None-Match, not both"
         )),
+    }
+}
+
+/// The condition of a delete.
+pub(crate) fn delete_condition(if_match: Option<&ETagCondition>) -> DeleteCondition {
+    match if_match {
+        None => DeleteCondition::None,
+        Some(ETagCondition::Any) => DeleteCondition::Exists,
+        Some(ETagCondition::ETag(etag)) => DeleteCondition::Version(Version::new(etag.value())),
     }
 }
 

@@ -77,7 +77,20 @@ async fn ranges_follow_s3() {
         );
     }
     for range in ["bytes=10-", "bytes=10-12", "bytes=-0"] {
-        get(range).send().await.expect_error(416, "InvalidRange");
+        let reply = get(range).send().await;
+        reply.expect_error(416, "InvalidRange");
+        assert_eq!(reply.get("content-range"), Some("bytes */10"), "{range}");
+        assert_eq!(reply.get("content-type"), Some("application/xml"), "{range}");
+        let head = server
+            .call("HEAD", "/bucket/a")
+            .header("range", range)
+            .send()
+            .await;
+        assert_eq!(
+            (head.status, head.get("content-range")),
+            (416, Some("bytes */10")),
+            "HEAD {range}"
+        );
     }
     // S3 answers what it does not understand with the whole object.
     for range in ["bytes=0-1,4-5", "bytes=5-2", "items=0-1", "bytes=x"] {

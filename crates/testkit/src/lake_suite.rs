@@ -32,6 +32,8 @@ pub struct LakeTraits {
     pub conditional_create: bool,
     /// `PutMode::Update` holds, also in a race.
     pub conditional_update: bool,
+    /// `delete_if` holds, also in a race.
+    pub conditional_delete: bool,
     /// Content type, encoding, language, disposition, cache control and user metadata come back.
     pub attributes: bool,
     /// `copy` can replace attributes and pin the version of the source.
@@ -58,6 +60,7 @@ impl LakeTraits {
             exact_etags: true,
             conditional_create: true,
             conditional_update: true,
+            conditional_delete: true,
             attributes: true,
             copy_options: true,
             marker_keys: true,
@@ -114,7 +117,8 @@ const CHECKS: &[(&str, Check)] = checks! {
         delete_of_nothing_is_fine delete_leaves_neighbours marker_keys_are_objects parallel_overwrites_leave_one_whole;
     conditions: create_makes_an_object create_refuses_an_existing_one create_works_again_after_delete
         racing_creates_have_one_winner update_with_the_current_token_replaces update_with_an_old_token_is_refused
-        update_of_nothing_is_refused racing_updates_have_one_winner token_of_a_put_serves_the_next_update;
+        update_of_nothing_is_refused racing_updates_have_one_winner token_of_a_put_serves_the_next_update
+        delete_with_the_current_token_removes delete_with_an_old_token_is_refused racing_deletes_have_one_winner;
     copies: copy_keeps_bytes_and_attributes copy_replaces_attributes copy_onto_itself_changes_attributes
         copy_of_nothing_is_not_found copy_of_another_version_is_changed copy_overwrites;
     listing: keys_come_in_byte_order listed_object_equals_its_head nothing_lists_as_nothing

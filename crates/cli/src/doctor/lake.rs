@@ -85,6 +85,12 @@ fn promises(url: &str, report: &LakeReport) -> Vec<Finding> {
             Grade::Note,
             "PUT with If-Match is refused.",
         ),
+        (
+            "conditional delete",
+            report.conditional_delete,
+            Grade::Note,
+            "DELETE with If-Match is refused.",
+        ),
     ];
     // What cannot be written cannot be tested further.
     let tested = if report.writable { &others[..] } else { &[] };

@@ -412,6 +412,16 @@ impl Lake for S3Lake {
         }
     }
 
+    async fn delete_if(&self, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
+        let mut call = Call::new(Method::DELETE, Some(key.as_str()));
+        call.on_412 =
+            headers::add_condition(&mut call.headers, &PutMode::Update(token.clone()), self.quotes())
+                .map_err(|error| self.at(error, key))?;
+        call.repeat = Repeat::IfNotApplied;
+        let answer = self.client().call(&call).await;
+        answer.map(|_| ()).map_err(|error| self.at(error, key))
+    }
+
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt> {
         copy::copy(self, from, to, &options)
             .await

@@ -119,16 +119,22 @@ fn rename_if(
     path: &KeyPath<'_>,
     token: &UpdateToken,
 ) -> Result<Renamed, Failure> {
+    check_token(tree, key, token)?;
+    rename_over(tree, temp, path)
+}
+
+/// Whether the object is still the one that the token names. Called under the key's lock.
+fn check_token(tree: &Tree, key: &ObjectKey, token: &UpdateToken) -> Result<()> {
     let found = match lookup::head(tree, key) {
         Ok(meta) => Some(meta.token),
         Err(error) if error.kind() == Kind::NotFound => None,
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     if found.as_ref() != Some(token) {
-        let message = "the object is not the one the update names; read it again";
-        return Err(Error::new(Kind::PreconditionFailed, message).into());
+        let message = "the object is not the one the request names; read it again";
+        return Err(Error::new(Kind::PreconditionFailed, message));
     }
-    rename_over(tree, temp, path)
+    Ok(())
 }
 
 /// Renames only if nothing has the name, decided by the kernel: true between processes, and for `cp` as well.
@@ -166,13 +172,17 @@ fn collision(errno: Errno) -> Error {
     }
 }
 
-/// Removes an object; one that is not there is fine.
-pub(super) fn delete(tree: &Tree, key: &ObjectKey) -> Result<()> {
+/// Removes an object. Without a condition, one that is not there is fine.
+pub(super) fn delete(tree: &Tree, key: &ObjectKey, only: Option<&UpdateToken>) -> Result<()> {
+    let absent = || match only {
+        None => Ok(()),
+        Some(_) => Err(Error::new(Kind::NotFound, "no such object")),
+    };
     let path = KeyPath::new(key)?;
     let wrong = |errno: Errno| explain("cannot remove the object's file", errno);
     let chain = match tree.open_chain(&path.folders) {
         Ok(chain) => chain,
-        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+        Err(Errno::NOENT | Errno::NOTDIR) => return absent(),
         Err(errno) => return Err(wrong(errno)),
     };
     let parent = tree.parent(&chain);
@@ -185,11 +195,14 @@ pub(super) fn delete(tree: &Tree, key: &ObjectKey) -> Result<()> {
             .is_some_and(|stat| is_file(&stat));
         if !is_object {
             // Nothing, or a folder or link that is not ours to remove.
-            return Ok(());
+            return absent();
+        }
+        if let Some(token) = only {
+            check_token(tree, key, token)?;
         }
         match unlinkat(parent, path.name, AtFlags::empty()) {
             Ok(()) => held,
-            Err(Errno::NOENT | Errno::ISDIR) => return Ok(()),
+            Err(Errno::NOENT | Errno::ISDIR) => return absent(),
             Err(errno) => return Err(wrong(errno)),
         }
     };

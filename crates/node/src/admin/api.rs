@@ -73,6 +73,8 @@ pub struct Lake {
     pub conditional_create: bool,
     /// Whether a conditional update has exactly one winner.
     pub conditional_update: bool,
+    /// Whether a conditional delete removes only the object that it names.
+    pub conditional_delete: bool,
     /// Requests sent to it.
     pub requests: u64,
     /// Requests that failed.

@@ -1,9 +1,10 @@
 //! `DeleteObject` and `DeleteObjects`.
 
-use forebay_core::{BucketName, Error};
+use forebay_core::{BucketName, Error, Version};
+use forebay_engine::DeleteCondition;
 use futures::{StreamExt, stream};
 use s3s::dto::*;
-use s3s::{S3Response, s3_error};
+use s3s::{S3Error, S3Response, s3_error};
 
 use super::{Answer, Ask};
 use crate::edge::Api;
@@ -20,14 +21,12 @@ pub(crate) async fn one(api: &Api, request: Ask<DeleteObjectInput>) -> Answer<De
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
-    if input.if_match.is_some()
-        || input.if_match_last_modified_time.is_some()
-        || input.if_match_size.is_some()
-    {
-        return Err(s3_error!(NotImplemented, "conditional deletes are not supported"));
+    if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
+        return Err(only_etags());
     }
+    let condition = map::delete_condition(input.if_match.as_ref());
     api.engine
-        .delete(&bucket, &key)
+        .delete_if(&bucket, &key, &condition)
         .await
         .map_err(|error| map::failure(&error, &request.extensions))?;
     Ok(S3Response::new(DeleteObjectOutput::default()))
@@ -73,6 +72,14 @@ pub(crate) async fn many(api: &Api, request: Ask<DeleteObjectsInput>) -> Answer<
     }))
 }
 
+/// As in S3, where time and size are conditions in directory buckets only.
+fn only_etags() -> S3Error {
+    s3_error!(
+        NotImplemented,
+        "the condition of a delete is an ETag, not a time or size"
+    )
+}
+
 type Outcome = Result<String, s3s::dto::Error>;
 
 async fn delete_one(
@@ -84,11 +91,16 @@ async fn delete_one(
     let outcome = async {
         let key = map::writable_key(&object.key)?;
         map::refuse_version(object.version_id.as_deref())?;
-        if object.e_tag.is_some() || object.last_modified_time.is_some() || object.size.is_some() {
-            return Err(s3_error!(NotImplemented, "conditional deletes are not supported"));
+        if object.last_modified_time.is_some() || object.size.is_some() {
+            return Err(only_etags());
         }
+        let etag = object.e_tag.as_ref();
+        let condition = etag.map_or(DeleteCondition::None, |etag| match etag.value() {
+            "*" => DeleteCondition::Exists,
+            etag => DeleteCondition::Version(Version::new(etag)),
+        });
         api.engine
-            .delete(bucket, &key)
+            .delete_if(bucket, &key, &condition)
             .await
             .map_err(|error| map::failure(&error, extensions))
     };

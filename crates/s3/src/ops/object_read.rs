@@ -5,7 +5,7 @@
 
 use forebay_core::{ByteRange, Kind};
 use forebay_engine::{ObjectChecksum, ObjectInfo, RangeRequest, ReadAnswer, Verdict};
-use http::header::{CACHE_CONTROL, ETAG, EXPIRES, HeaderName, LAST_MODIFIED};
+use http::header::{CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, ETAG, EXPIRES, HeaderName, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
@@ -169,7 +169,19 @@ fn range_failure(error: &forebay_core::Error, range: RangeRequest, extensions: &
     if error.kind() == Kind::OutOfRange && matches!(range, RangeRequest::Part(_)) {
         return no_such_part();
     }
-    map::read_failure(error, extensions)
+    let mut answer = map::read_failure(error, extensions);
+    let bytes = error.context().find(|(name, _)| *name == "object_bytes");
+    if error.kind() == Kind::OutOfRange
+        && let Some((_, bytes)) = bytes
+        && let Ok(size) = HeaderValue::from_str(&format!("bytes */{bytes}"))
+    {
+        let mut headers = HeaderMap::new();
+        // Given headers replace all others, so the content type has to come along.
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+        headers.insert(CONTENT_RANGE, size);
+        answer.set_headers(headers);
+    }
+    answer
 }
 
 /// 304, with what a cache needs to go on.

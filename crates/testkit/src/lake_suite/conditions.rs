@@ -1,4 +1,4 @@
-//! Conditional create and update.
+//! Conditional create, update and delete.
 
 use bytes::Bytes;
 use forebay_core::{Kind, Result};
@@ -133,4 +133,62 @@ pub(super) async fn token_of_a_put_serves_the_next_update(bench: Bench) {
             .token;
     }
     assert_eq!(bench.read("k").await, "3");
+}
+
+pub(super) async fn delete_with_the_current_token_removes(bench: Bench) {
+    if !bench.traits.conditional_delete {
+        return;
+    }
+    let token = bench.put("deep/k", "old").await.token;
+    bench.lake.delete_if(&bench.key("deep/k"), &token).await.unwrap();
+    assert!(bench.is_absent("deep/k").await);
+    let again = bench.lake.delete_if(&bench.key("deep/k"), &token).await;
+    assert_eq!(kind_of(again), Some(Kind::NotFound));
+}
+
+pub(super) async fn delete_with_an_old_token_is_refused(bench: Bench) {
+    if !bench.traits.conditional_delete {
+        return;
+    }
+    let old = bench.put("k", "old").await.token;
+    bench.put("k", "newer").await;
+    let refused = bench.lake.delete_if(&bench.key("k"), &old).await;
+    assert_eq!(kind_of(refused), Some(Kind::PreconditionFailed));
+    assert_eq!(bench.read("k").await, "newer");
+}
+
+/// A removal and updates of the same object: whoever wins, the others find that it is not theirs any more.
+pub(super) async fn racing_deletes_have_one_winner(bench: Bench) {
+    if !bench.traits.conditional_delete || !bench.traits.conditional_update {
+        return;
+    }
+    for round in 0..3 {
+        let token = bench.put("k", format!("round {round}")).await.token;
+        let racers = (0..RACERS).map(|racer| {
+            let (bench, token) = (bench.clone(), token.clone());
+            tokio::spawn(async move {
+                if racer % 2 == 0 {
+                    return bench.lake.delete_if(&bench.key("k"), &token).await.map(|()| None);
+                }
+                let body = format!("racer {racer}");
+                let update = put_if(&bench, "k", &body, PutMode::Update(token)).await;
+                update.map(|_| Some(body))
+            })
+        });
+        let mut winners = Vec::new();
+        for result in join_all(racers).await {
+            match result.expect("a racer panicked") {
+                Ok(left) => winners.push(left),
+                Err(error) => assert!(
+                    matches!(error.kind(), Kind::PreconditionFailed | Kind::NotFound),
+                    "{error:?}"
+                ),
+            }
+        }
+        assert_eq!(winners.len(), 1, "exactly one racer wins: {winners:?}");
+        match winners.remove(0) {
+            None => assert!(bench.is_absent("k").await),
+            Some(body) => assert_eq!(bench.read("k").await, body),
+        }
+    }
 }
