@@ -1,0 +1,208 @@
+//! The client: the same calls for a node on this host and one elsewhere.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use forebay_core::wire::{
+    BATCH_ITEMS_MAX, Condition, Durability, Item, ItemRange, ListRequest, Listed, ObjectStat,
+};
+use forebay_core::{BucketName, Error, Kind, Result};
+
+use crate::listing::{ListOptions, Listing};
+use crate::local::{Local, Region, WritableBuffer};
+use crate::options::{Address, ClientOptions};
+use crate::{ClientStats, Name, View, ViewHandle};
+
+/// A client of one node. Clones share everything; threads may use it at once.
+#[derive(Clone)]
+pub struct Client {
+    node: Arc<Local>,
+    address: Arc<str>,
+}
+
+/// Where the bytes of a put lie.
+#[derive(Debug)]
+pub enum PutSource<'a> {
+    /// In memory of the caller: copied once.
+    Slice(&'a [u8]),
+    /// In memory of the node ([`Client::alloc`]): not copied.
+    Buffer(WritableBuffer),
+}
+
+/// How an object is written.
+#[derive(Debug, Clone)]
+pub struct PutOptions {
+    /// What must hold.
+    pub condition: Condition,
+    /// When the write is acknowledged.
+    pub durability: Durability,
+    /// Content type.
+    pub content_type: Option<String>,
+    /// User metadata.
+    pub metadata: Vec<(String, String)>,
+    /// CRC32C of the bytes, if the caller knows it: the node compares.
+    pub crc32c: Option<u32>,
+}
+
+impl Default for PutOptions {
+    fn default() -> Self {
+        Self {
+            condition: Condition::None,
+            durability: Durability::Lake,
+            content_type: None,
+            metadata: Vec::new(),
+            crc32c: None,
+        }
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutReceipt {
+    /// The new version.
+    pub version: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+impl Client {
+    /// Finds the node and greets it. `Unavailable` if there is none.
+    pub fn connect(options: ClientOptions) -> Result<Self> {
+        match Address::find(&options)? {
+            Address::Socket(path) => {
+                let address = path.display().to_string().into();
+                let node = Local::new(path, options);
+                node.greet()?;
+                Ok(Self { node, address })
+            }
+            Address::Http(host) => {
+                let error = Error::new(Kind::Unsupported, "a node elsewhere cannot be reached yet");
+                Err(error.with("address", host))
+            }
+        }
+    }
+
+    /// The node's address.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// The bytes of an object or a part of it; of this version, if one is named.
+    pub fn get(&self, name: &Name, range: ItemRange, version: Option<&str>) -> Result<View> {
+        let item = Item {
+            object: name.to_wire(),
+            range,
+            version: version.map(Into::into),
+        };
+        let mut views = self.node.read(vec![item])?;
+        let view = views
+            .pop()
+            .unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
+        view.map_err(|error| about(error, name))
+    }
+
+    /// Many items at once, in order, each with a result of its own.
+    pub fn get_batch(&self, mut items: Vec<Item>) -> Result<Vec<Result<View>>> {
+        let mut views = Vec::with_capacity(items.len());
+        while items.len() > BATCH_ITEMS_MAX {
+            let rest = items.split_off(BATCH_ITEMS_MAX);
+            views.append(&mut self.node.read(items)?);
+            items = rest;
+        }
+        if !items.is_empty() {
+            views.append(&mut self.node.read(items)?);
+        }
+        Ok(views)
+    }
+
+    /// Copies bytes of an object from `offset` on; returns how many, fewer than asked for only at the end of the object, and
+    /// 0 at or behind it.
+    pub fn read_into(&self, name: &Name, offset: u64, target: &mut [u8]) -> Result<usize> {
+        let read = self.node.read_into(&name.to_wire(), offset, target);
+        read.map_err(|error| about(error, name))
+    }
+
+    /// Registers a memfd of the caller that [`Region::fill`] lets the node write to.
+    pub fn register(&self, memfd: OwnedFd) -> Result<Region> {
+        self.node.register(memfd)
+    }
+
+    /// The view behind a handle: the same memory while its lease lives, else the same bytes read again. `Changed` if the
+    /// object was replaced meanwhile.
+    pub fn open_handle(&self, handle: &ViewHandle) -> Result<View> {
+        self.node.open_handle(handle)
+    }
+
+    /// Metadata of an object.
+    pub fn stat(&self, name: &Name) -> Result<ObjectStat> {
+        self.node.stat(name.to_wire()).map_err(|error| about(error, name))
+    }
+
+    /// The objects of a bucket, page after page.
+    pub fn list(&self, bucket: &str, options: ListOptions) -> Result<Listing> {
+        BucketName::new(bucket)?;
+        Ok(Listing::new(self.clone(), bucket, options))
+    }
+
+    pub(crate) fn list_page(&self, request: ListRequest) -> Result<Listed> {
+        self.node.list(request)
+    }
+
+    /// Removes an object; fine if it is not there.
+    pub fn delete(&self, name: &Name) -> Result<()> {
+        self.node
+            .delete(name.to_wire())
+            .map_err(|error| about(error, name))
+    }
+
+    /// Names of the buckets that this client may see.
+    pub fn buckets(&self) -> Result<Vec<String>> {
+        self.node.buckets()
+    }
+
+    /// Makes an empty bucket; fine if it is there.
+    pub fn create_bucket(&self, bucket: &str) -> Result<()> {
+        BucketName::new(bucket)?;
+        self.node.create_bucket(bucket)
+    }
+
+    /// Whether the node is there and ready.
+    pub fn ping(&self) -> Result<()> {
+        self.node.ping()
+    }
+
+    /// Writable memory of the node; a put of it copies nothing. Waits while the node's arena is full.
+    pub fn alloc(&self, bytes: u64) -> Result<WritableBuffer> {
+        self.node.allocate(bytes)
+    }
+
+    /// Writes an object; returns when the lake has it.
+    pub fn put(&self, name: &Name, source: PutSource<'_>, options: PutOptions) -> Result<PutReceipt> {
+        match source {
+            PutSource::Slice(bytes) => self.node.put_slice(name, bytes, options),
+            PutSource::Buffer(buffer) => self.node.put_buffer(name, buffer, options),
+        }
+    }
+
+    /// What this client did so far.
+    #[must_use]
+    pub fn stats(&self) -> ClientStats {
+        self.node.stats()
+    }
+}
+
+/// Says which object an error is about, if it does not say so itself.
+fn about(error: Error, name: &Name) -> Error {
+    let said = error.context().any(|(pair, _)| pair == "object" || pair == "key");
+    if said { error } else { error.with("object", name) }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,180 @@
+//! Fork: a child holds the leases that it inherited from its first instruction on.
+//!
+//! `pthread_atfork` handlers are registered when the first client is made. Nothing happens at import or exec: a child that execs loses
+//! every descriptor (`CLOEXEC`), and one made by `vfork` or `posix_spawn` runs no handler and needs none.
+//!
+//! 1. *prepare*, in the parent before the fork: takes the list of clients, then the lock of each, in this order, so that no other thread is in the
+//!    middle of anything. A client with live views opens a session for the child and lets it adopt all of them.
+//! 2. *parent*: closes its copy of the child's connection and gives the locks back.
+//! 3. *child*: takes that connection as its lifeline, lets go of all connections of its parent, and gives the locks back. The sockets that
+//!    other threads of the parent were using are replaced by a dead one in place, so that their numbers stay taken.
+//!
+//! If the session cannot be opened (the node is overloaded or slow), the child keeps the parent's lifeline open, and the parent never gives the
+//! leases of that moment back: the memory is held until both are gone, which is safe. A node that is gone writes to nothing.
+//! The handlers do not log and do not call the interrupt; the child's only frees memory, closes and duplicates descriptors.
+#![allow(
+    unsafe_code,
+    reason = "fork handlers, and guards that live from one to the next"
+)]
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::time::Duration;
+
+use forebay_core::wire::{Answer, Handle, Request};
+use forebay_core::{Error, Kind, Result};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::local::{Connection, Link, Local, State, dial};
+use crate::wait::Wait;
+
+/// How long a fork may wait for the node.
+const FORK_WAIT: Duration = Duration::from_secs(2);
+
+static CLIENTS: Mutex<Vec<Weak<Local>>> = Mutex::new(Vec::new());
+static HANDLERS: Once = Once::new();
+
+thread_local! {
+    /// From *prepare* to *parent* or *child*, which run on the same thread.
+    static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
+}
+
+struct Forking {
+    clients: Vec<Prepared>,
+    /// Given back last.
+    _list: MutexGuard<'static, Vec<Weak<Local>>>,
+}
+
+struct Prepared {
+    /// Given back before the client itself is dropped.
+    state: MutexGuard<'static, State>,
+    heir: Heir,
+    /// A socket without another side.
+    dead: Option<OwnedFd>,
+    _local: Arc<Local>,
+}
+
+/// What the child gets.
+enum Heir {
+    /// It has nothing to look at; it connects when it needs to.
+    Nothing,
+    /// A session of its own that shares all leases.
+    Session(Box<Link>),
+    /// The parent's session.
+    Shared,
+}
+
+/// Makes a client ready for forks of this process.
+pub(crate) fn watch(local: &Arc<Local>) {
+    HANDLERS.call_once(|| {
+        // SAFETY: the three handlers are functions without arguments that live as long as the program.
+        unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    });
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    clients.retain(|client| client.strong_count() > 0);
+    clients.push(Arc::downgrade(local));
+}
+
+extern "C" fn prepare() {
+    let list = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let live: Vec<Arc<Local>> = list.iter().filter_map(Weak::upgrade).collect();
+    let clients = live.into_iter().map(prepare_client).collect();
+    let forking = Forking { clients, _list: list };
+    // Without thread-local storage (the thread is ending) the locks are given back at once; nothing better can be done.
+    let _ = FORKING.try_with(|cell| *cell.borrow_mut() = Some(forking));
+}
+
+fn prepare_client(local: Arc<Local>) -> Prepared {
+    // SAFETY: the guard borrows from `*local`, which the same `Prepared` keeps alive and drops after the guard.
+    let mut state =
+        unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(local.state()) };
+    let heir = inherit(&local, &mut state);
+    let pair = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    Prepared {
+        state,
+        heir,
+        dead: pair.ok().map(|(one, _)| one),
+        _local: local,
+    }
+}
+
+fn inherit(local: &Local, state: &mut State) -> Heir {
+    let Some(link) = &state.link else {
+        return Heir::Nothing;
+    };
+    let generation = link.generation;
+    let handles: Vec<Handle> = state
+        .leases
+        .live()
+        .map(|lease| Handle { generation, lease })
+        .collect();
+    if handles.is_empty() {
+        return Heir::Nothing;
+    }
+    match open_for_child(local, generation, handles) {
+        Ok(link) => Heir::Session(Box::new(link)),
+        Err(_) => {
+            state.leases.pin_live();
+            Heir::Shared
+        }
+    }
+}
+
+/// A session that shares all these leases.
+fn open_for_child(local: &Local, generation: u64, handles: Vec<Handle>) -> Result<Link> {
+    let wait = Wait::at_most(FORK_WAIT, None);
+    let (mut lifeline, welcome) = Connection::open(dial(local.path(), &wait)?, None, &wait)?;
+    if welcome.generation != generation {
+        return Err(Error::new(Kind::Unavailable, "the node was replaced by another"));
+    }
+    let answer = lifeline.ask(&Request::Adopt { handles }, None, &wait)?;
+    match answer {
+        // One that is not shared any more has ended at the node, which never writes to its memory again.
+        Answer::Adopted(_) => Ok(Link {
+            lifeline,
+            session: welcome.session,
+            generation,
+        }),
+        other => Err(lifeline.misunderstood(&other)),
+    }
+}
+
+extern "C" fn parent() {
+    let _ = FORKING.try_with(|cell| drop(cell.borrow_mut().take()));
+}
+
+extern "C" fn child() {
+    let forking = FORKING.try_with(|cell| cell.borrow_mut().take());
+    let Ok(Some(mut forking)) = forking else {
+        return;
+    };
+    for client in &mut forking.clients {
+        let heir = std::mem::replace(&mut client.heir, Heir::Nothing);
+        become_child(&mut client.state, heir, client.dead.as_ref());
+    }
+}
+
+fn become_child(state: &mut State, heir: Heir, dead: Option<&OwnedFd>) {
+    state.leave_parent();
+    match heir {
+        Heir::Nothing => state.link = None,
+        Heir::Session(link) => state.link = Some(*link),
+        Heir::Shared => {}
+    }
+    let lifeline = state.link.as_ref().map(|link| Arc::clone(link.lifeline.socket()));
+    let own = lifeline.as_ref().map(|socket| socket.as_raw_fd());
+    for socket in state.sockets.iter().filter_map(Weak::upgrade) {
+        let Some(dead) = dead.filter(|_| Some(socket.as_raw_fd()) != own) else {
+            continue;
+        };
+        // SAFETY: both are open descriptors; the number stays valid for its owner, which finds a dead socket behind it.
+        unsafe { libc::dup3(dead.as_raw_fd(), socket.as_raw_fd(), libc::O_CLOEXEC) };
+    }
+    state.sockets = lifeline.iter().map(Arc::downgrade).collect();
+}

@@ -1,0 +1,39 @@
+//! The Rust client of a Forebay node, used by the `forebay` command and the Python package.
+//!
+//! On the host of a node it speaks over a Unix socket, and bytes are read where the node keeps them: in shared memory, under a
+//! lease that ends with the last clone of a [`View`]. To a node elsewhere the same calls go over HTTP. All calls block, many
+//! threads may share one [`Client`], and there are no threads of its own, so that a process may fork at any time (`fork.rs`).
+//!
+//! ```no_run
+//! use forebay_client::{Client, ClientOptions, ItemRange, Name, PutOptions, PutSource};
+//!
+//! # fn main() -> forebay_core::Result<()> {
+//! let client = Client::connect(ClientOptions::default())?;
+//! let name = Name::parse("bucket/key")?;
+//! client.put(&name, PutSource::Slice(b"hello"), PutOptions::default())?;
+//! let view = client.get(&name, ItemRange::Whole, None)?;
+//! assert_eq!(&view[..], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+
+mod client;
+mod fork;
+mod listing;
+mod local;
+mod name;
+mod options;
+mod stats;
+mod view;
+mod wait;
+
+pub use client::{Client, PutOptions, PutReceipt, PutSource};
+pub use forebay_core::wire::{
+    Condition, Durability, Filled, Item, ItemRange, Listed, ListedObject, ObjectName, ObjectStat, Sources,
+};
+pub use listing::{Entry, ListOptions, Listing};
+pub use local::{Region, WritableBuffer};
+pub use name::Name;
+pub use options::{ClientOptions, Credentials, Interrupt};
+pub use stats::ClientStats;
+pub use view::{View, ViewHandle};

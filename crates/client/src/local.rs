@@ -1,0 +1,25 @@
+//! The client of a node on the same host.
+//!
+//! Read in this order: `session.rs` (one mutex holds all that a process knows of its node), `pool.rs` (a connection for
+//! each call, found again when the node was replaced), `connection.rs` (frames over a socket), `read.rs` (views), `segments.rs`
+//! and `view.rs` (mapped memory), `leases.rs` (who still looks at it), `put.rs` and `staging.rs` (writes), `region.rs`
+//! (memory of the caller that the node fills).
+
+mod connection;
+mod leases;
+mod objects;
+mod pool;
+mod put;
+mod read;
+mod read_into;
+mod region;
+mod segments;
+mod session;
+mod staging;
+mod view;
+
+pub(crate) use connection::{Connection, dial};
+pub use region::Region;
+pub(crate) use session::{Link, Local, State};
+pub use staging::WritableBuffer;
+pub(crate) use view::Mapped;

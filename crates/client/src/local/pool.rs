@@ -1,0 +1,286 @@
+//! A connection for each call: an idle one, a new one of the same session, or the first one of a new session.
+//!
+//! A call whose connection breaks is asked again once if that does no harm. Whether the node itself is gone is what the
+//! lifeline says. A node that was there before gets some time to come back (`reconnect_wait`); one that never was is an error at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_core::wire::{Answer, Request, Welcome};
+use forebay_core::{Error, Kind, Result};
+
+use super::connection::{Connection, dial};
+use super::session::{Link, Local, State};
+use crate::stats::add;
+use crate::wait::{WAIT_SLICE, Wait};
+
+/// Connections that wait for a call, at most; more are closed.
+const IDLE_MAX: usize = 16;
+
+/// How long to wait before looking again for a node that is gone.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// Whether a call may be asked again when its connection broke in the middle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    /// Asking twice is as good as once.
+    Harmless,
+    /// It may have been done.
+    No,
+}
+
+/// A connection while a call uses it; goes back when dropped.
+pub(super) struct Taken<'a> {
+    local: &'a Local,
+    connection: Option<Connection>,
+    /// The life it belongs to.
+    pub(super) life: u64,
+    /// The node's life.
+    pub(super) generation: u64,
+    process: u32,
+}
+
+impl Taken<'_> {
+    /// The process it was taken in.
+    pub(super) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The connection itself.
+    pub(super) fn connection(&mut self) -> &mut Connection {
+        self.connection.as_mut().expect("it is there until the drop")
+    }
+
+    /// Sends a question, with what is to be given back in front of it, and waits for the answer.
+    pub(super) fn ask(&mut self, request: &Request, wait: &Wait) -> Result<Answer> {
+        let local = self.local;
+        let connection = self.connection();
+        local.state().load(connection);
+        let since = Instant::now();
+        let answer = connection.ask(request, None, wait);
+        local.counters.count_wait(since);
+        answer
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let Some(connection) = self.connection.take() else {
+            return;
+        };
+        let mut state = self.local.state();
+        let mut surplus = None;
+        if (state.life, state.process) == (self.life, self.process) {
+            state.busy -= 1;
+            state.check_in(connection);
+            if state.idle.len() > IDLE_MAX {
+                surplus = state.take_surplus();
+            }
+            state.flush_when_due();
+        } else {
+            surplus = Some(connection);
+        }
+        drop(state);
+        drop(surplus);
+        self.local.changed.notify_one();
+    }
+}
+
+impl State {
+    /// An idle connection that nobody can use, or else the oldest one that owes nothing.
+    fn take_surplus(&mut self) -> Option<Connection> {
+        let index = self.idle.iter().position(|idle| !idle.is_occupied()).unwrap_or(0);
+        let mut surplus = self.idle.swap_remove(index);
+        let unconfirmed = surplus.unconfirmed();
+        self.leases.say_again(unconfirmed);
+        Some(surplus)
+    }
+
+    /// An idle connection that can be used at once.
+    fn take_idle(&mut self) -> Option<Connection> {
+        for index in (0..self.idle.len()).rev() {
+            if self.idle[index].is_occupied() {
+                let unused = self.idle[index].settle();
+                self.leases.return_unused(unused);
+            }
+            if self.idle[index].is_lost() {
+                let mut lost = self.idle.swap_remove(index);
+                self.leases.say_again(lost.unconfirmed());
+                return self.take_idle();
+            }
+            if !self.idle[index].is_occupied() {
+                return Some(self.idle.swap_remove(index));
+            }
+        }
+        None
+    }
+}
+
+impl Local {
+    /// Asks one question whose answer is whole in itself.
+    pub(super) fn call(&self, request: &Request, again: Again) -> Result<Answer> {
+        let wait = Wait::start(&self.options);
+        self.with_connection(again, &wait, |taken| taken.ask(request, &wait))
+    }
+
+    /// Does something with a connection; once more with another one if the first broke and that is harmless.
+    pub(super) fn with_connection<T>(
+        &self,
+        again: Again,
+        wait: &Wait,
+        mut work: impl FnMut(&mut Taken<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let mut tries = if again == Again::Harmless { 2 } else { 1 };
+        loop {
+            tries -= 1;
+            let mut taken = self.take(wait)?;
+            let result = work(&mut taken);
+            if taken.connection().is_lost() {
+                let life = taken.life;
+                drop(taken);
+                self.look_after(life);
+                let broke = result
+                    .as_ref()
+                    .is_err_and(|error| error.kind() == Kind::Unavailable);
+                if broke && tries > 0 {
+                    continue;
+                }
+            }
+            return result.map_err(|error| self.name_node(error));
+        }
+    }
+
+    fn name_node(&self, error: Error) -> Error {
+        let said = error.context().any(|(name, _)| name == "socket");
+        match error.kind() {
+            Kind::Unavailable | Kind::Timeout | Kind::Corrupt if !said => {
+                error.with("socket", self.path.display())
+            }
+            _ => error,
+        }
+    }
+
+    /// Opens the session if there is none; for `connect`, which wants to know at once.
+    pub(crate) fn greet(&self) -> Result<()> {
+        let wait = Wait::start(&self.options);
+        self.take(&wait).map(drop)
+    }
+
+    fn take(&self, wait: &Wait) -> Result<Taken<'_>> {
+        let reconnect = wait.shortened(self.options.reconnect_wait);
+        let mut state = self.state();
+        loop {
+            let found = state.link.as_ref().map(|link| (link.session, link.generation));
+            if let Some((session, generation)) = found {
+                if let Some(connection) = state.take_idle() {
+                    return Ok(self.taken(&mut state, connection, generation));
+                }
+                if state.busy < self.options.connections_max.max(1) {
+                    state.busy += 1;
+                    let (life, process) = (state.life, state.process);
+                    drop(state);
+                    let joined = self.join(session, generation, wait);
+                    state = self.state();
+                    if (state.life, state.process) != (life, process) {
+                        continue;
+                    }
+                    state.busy -= 1;
+                    match joined {
+                        Ok(connection) => return Ok(self.taken(&mut state, connection, generation)),
+                        Err(error) if error.kind() != Kind::Unavailable => return Err(error),
+                        Err(error) => {
+                            drop(state);
+                            self.look_after(life);
+                            reconnect.pause(RECONNECT_PAUSE).map_err(|_| error)?;
+                            state = self.state();
+                        }
+                    }
+                    continue;
+                }
+            } else if !state.connecting {
+                state.connecting = true;
+                let (first, process) = (state.life == 0, state.process);
+                drop(state);
+                let opened = self.open_session(first, &reconnect);
+                state = self.state();
+                if state.process == process {
+                    state.connecting = false;
+                    self.changed.notify_all();
+                    state.link = Some(opened?);
+                }
+                continue;
+            }
+            wait.check()?;
+            let waited = self.changed.wait_timeout(state, WAIT_SLICE);
+            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        }
+    }
+
+    fn taken(&self, state: &mut State, connection: Connection, generation: u64) -> Taken<'_> {
+        state.busy += 1;
+        Taken {
+            local: self,
+            connection: Some(connection),
+            life: state.life,
+            generation,
+            process: state.process,
+        }
+    }
+
+    /// Notices that the node is gone.
+    fn look_after(&self, life: u64) {
+        let mut state = self.state();
+        let gone = state.life == life && state.link.as_ref().is_some_and(|link| link.lifeline.is_hung_up());
+        if gone {
+            let old = state.forget_node();
+            state.busy = 0;
+            drop(state);
+            drop(old);
+            add(&self.counters.reconnects, 1);
+            self.changed.notify_all();
+            tracing::debug!(socket = %self.path.display(), "node is gone");
+        }
+    }
+
+    /// A further connection of the session.
+    fn join(&self, session: [u8; 16], generation: u64, wait: &Wait) -> Result<Connection> {
+        let (connection, welcome) = self.open(Some(session), wait)?;
+        if welcome.generation == generation {
+            return Ok(connection);
+        }
+        Err(Error::new(Kind::Unavailable, "the node was replaced by another")
+            .with("socket", self.path.display()))
+    }
+
+    /// The first connection of a new session. A node that was there before may take a moment to come back.
+    fn open_session(&self, first: bool, wait: &Wait) -> Result<Link> {
+        loop {
+            match self.open(None, wait) {
+                Ok((lifeline, welcome)) => {
+                    return Ok(Link {
+                        lifeline,
+                        session: welcome.session,
+                        generation: welcome.generation,
+                    });
+                }
+                Err(error) if error.kind() == Kind::Unavailable && !first => {
+                    wait.pause(RECONNECT_PAUSE).map_err(|stop| match stop.kind() {
+                        Kind::Cancelled => stop,
+                        _ => error,
+                    })?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn open(&self, session: Option<[u8; 16]>, wait: &Wait) -> Result<(Connection, Welcome)> {
+        let socket = dial(&self.path, wait)?;
+        {
+            let mut state = self.state();
+            state.sockets.retain(|socket| socket.strong_count() > 0);
+            state.sockets.push(Arc::downgrade(&socket));
+        }
+        Connection::open(socket, session, wait).map_err(|error| self.name_node(error))
+    }
+}

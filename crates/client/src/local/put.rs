@@ -1,0 +1,195 @@
+//! Writes: memory of the node's staging arena, filled by one copy or in place, then handed over.
+//!
+//! A full arena is a reason to wait, not to fail: the call tries again until its time is up and then says `Busy`. A put whose
+//! connection broke is not repeated, because it may have been done.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_core::wire::{Answer, BufferPlace, Put, Request, WrittenFrom};
+use forebay_core::{Error, Kind, Result};
+
+use super::pool::{Again, Taken};
+use super::session::Local;
+use super::staging::{Ticket, WritableBuffer};
+use crate::Name;
+use crate::client::{PutOptions, PutReceipt};
+use crate::stats::add;
+use crate::wait::Wait;
+
+/// How long to wait at first, and at most, before asking a full arena again.
+const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+
+/// Bytes that one `pwrite` copies, so that a call can be interrupted.
+const COPY_BYTES_MAX: usize = 64 << 20;
+
+impl Local {
+    /// A buffer of the arena, mapped for writing.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<WritableBuffer> {
+        let (memfd, place, ticket) = self.reserve(bytes)?;
+        WritableBuffer::map(&memfd, &place, ticket)
+    }
+
+    /// Copies once, into the arena, then hands it over.
+    pub(crate) fn put_slice(
+        self: &Arc<Self>,
+        name: &Name,
+        bytes: &[u8],
+        options: PutOptions,
+    ) -> Result<PutReceipt> {
+        let (memfd, place, ticket) = self.reserve(bytes.len() as u64)?;
+        if place.bytes < bytes.len() as u64 {
+            return Err(
+                Error::new(Kind::Corrupt, "the node gave a buffer that is too short")
+                    .with("bytes", place.bytes),
+            );
+        }
+        super::segments::check_memfd(&memfd, place.mapped_bytes.max(1))?;
+        self.copy_to(&memfd, bytes)?;
+        add(&self.counters.copied_bytes, bytes.len() as u64);
+        self.put(name, ticket, bytes.len() as u64, options)
+    }
+
+    /// Hands over a buffer that was written in place.
+    pub(crate) fn put_buffer(
+        &self,
+        name: &Name,
+        buffer: WritableBuffer,
+        options: PutOptions,
+    ) -> Result<PutReceipt> {
+        if !buffer.is_of(self) {
+            return Err(Error::new(
+                Kind::InvalidInput,
+                "this buffer was allocated by another client; put it by the one that allocated it",
+            ));
+        }
+        let (ticket, bytes) = buffer.into_ticket();
+        self.put(name, ticket, bytes, options)
+    }
+
+    fn put(&self, name: &Name, mut ticket: Ticket, bytes: u64, options: PutOptions) -> Result<PutReceipt> {
+        let request = Request::Put(Put {
+            object: name.to_wire(),
+            from: WrittenFrom {
+                buffer: ticket.buffer,
+                bytes,
+                crc32c: options.crc32c,
+            },
+            condition: options.condition,
+            durability: options.durability,
+            content_type: options.content_type,
+            metadata: options.metadata,
+        });
+        let wait = Wait::start(&self.options);
+        let answer = self.with_connection(Again::No, &wait, |taken| {
+            if (taken.life, taken.process()) != (ticket.life, ticket.process) {
+                return Err(Error::new(
+                    Kind::Unavailable,
+                    "the buffer belongs to a node or process that is gone; allocate and write it again",
+                ));
+            }
+            ticket.spent = true;
+            taken.ask(&request, &wait)
+        });
+        let unsure = |error: Error| match error.kind() {
+            Kind::Unavailable | Kind::Timeout | Kind::Cancelled => error.with(
+                "hint",
+                "the write may still be done; look at the object before writing it again",
+            ),
+            _ => error,
+        };
+        match answer
+            .map_err(unsure)
+            .map_err(|error| error.with("object", name))?
+        {
+            Answer::Written { version, bytes } => {
+                add(&self.counters.written_bytes, bytes);
+                Ok(PutReceipt { version, bytes })
+            }
+            _ => Err(Error::new(
+                Kind::Corrupt,
+                "the node gave an answer of another kind",
+            )),
+        }
+    }
+
+    fn reserve(self: &Arc<Self>, bytes: u64) -> Result<(OwnedFd, BufferPlace, Ticket)> {
+        let wait = Wait::start(&self.options);
+        let (mut pause, pause_max) = BUSY_PAUSE;
+        loop {
+            let reserved = self.with_connection(Again::Harmless, &wait, |taken| {
+                self.try_reserve(taken, bytes, &wait)
+            });
+            match reserved {
+                Err(busy) if busy.kind() == Kind::Busy => {
+                    wait.pause(pause).map_err(|stop| match stop.kind() {
+                        Kind::Cancelled => stop,
+                        _ => busy,
+                    })?;
+                    pause = (pause * 2).min(pause_max);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn try_reserve(
+        self: &Arc<Self>,
+        taken: &mut Taken<'_>,
+        bytes: u64,
+        wait: &Wait,
+    ) -> Result<(OwnedFd, BufferPlace, Ticket)> {
+        let place = match taken.ask(&Request::Allocate { bytes }, wait)? {
+            Answer::Buffer(place) => place,
+            other => return Err(taken.connection().misunderstood(&other)),
+        };
+        let ticket = Ticket {
+            local: Arc::clone(self),
+            buffer: place.buffer,
+            life: taken.life,
+            process: taken.process(),
+            spent: false,
+        };
+        let connection = taken.connection();
+        match connection.ask(
+            &Request::MapSegment {
+                segment: place.buffer,
+            },
+            None,
+            wait,
+        )? {
+            Answer::Segment { .. } => {}
+            other => return Err(connection.misunderstood(&other)),
+        }
+        let memfd = connection.take_descriptor();
+        let memfd = memfd
+            .ok_or_else(|| Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer"))?;
+        Ok((memfd, place, ticket))
+    }
+
+    /// One copy by the kernel: no mapping, no page faults.
+    fn copy_to(&self, memfd: &OwnedFd, bytes: &[u8]) -> Result<()> {
+        let wait = Wait::start(&self.options);
+        let mut done = 0;
+        while done < bytes.len() {
+            let piece = &bytes[done..(done + COPY_BYTES_MAX).min(bytes.len())];
+            match rustix::io::pwrite(memfd, piece, done as u64) {
+                Ok(0) => {
+                    return Err(Error::io(
+                        "cannot write to staging memory",
+                        io::ErrorKind::WriteZero.into(),
+                    ));
+                }
+                Ok(written) => done += written,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(why) => return Err(Error::io("cannot write to staging memory", why.into())),
+            }
+            if done < bytes.len() {
+                wait.check()?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,301 @@
+//! Views of items: one question, the segments that are new to this process, then the bytes of each item.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_core::wire::{self, Answer, Failure, Found, Handle, Item, ItemRange, Request, ViewPart};
+use forebay_core::{Error, Kind, Result};
+
+use super::pool::{Again, Taken};
+use super::segments::Segment;
+use super::session::Local;
+use super::view::{Hold, Seen, see, total_bytes};
+use crate::stats::add;
+use crate::view::{Bytes, Origin, View, ViewHandle};
+use crate::wait::Wait;
+
+/// Segments that an answer needs: mapped, or why not.
+type Mappings = HashMap<u64, Result<Arc<Segment>>>;
+
+/// An item whose lease is held, before its segments are there.
+struct Leased {
+    found: Found,
+    hold: Option<Hold>,
+}
+
+impl Local {
+    /// One view or failure for each item, in order. Asked again as a whole if the node was replaced in the middle.
+    pub(crate) fn read(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<View>>> {
+        let wait = Wait::start(&self.options);
+        let grace = wait.with_grace();
+        let count = items.len();
+        let request = Request::Read {
+            items,
+            timeout_ms: wait.left_ms(),
+        };
+        let seen = self.with_connection(Again::Harmless, &wait, |taken| {
+            let answer = taken.ask(&request, &grace)?;
+            match answer {
+                Answer::Read(found) if found.len() == count => self.see_all(taken, found, &grace),
+                other => Err(taken.connection().misunderstood(&other)),
+            }
+        })?;
+        let Request::Read { items, .. } = request else {
+            return Ok(Vec::new());
+        };
+        let named = items.into_iter().zip(seen);
+        Ok(named
+            .map(|(item, seen)| seen.map(|parts| parts.named(item)))
+            .collect())
+    }
+
+    fn see_all(
+        self: &Arc<Self>,
+        taken: &mut Taken<'_>,
+        found: Vec<Result<Found, Failure>>,
+        wait: &Wait,
+    ) -> Result<Vec<Result<Unnamed>>> {
+        let (leased, mut mappings) = self.hold_all(taken, found)?;
+        let wanted = |leased: &Result<Leased>| match leased {
+            Ok(leased) => leased
+                .found
+                .view
+                .clone()
+                .map(|view| (view.parts, leased.found.sources.copied == 0)),
+            Err(_) => None,
+        };
+        for (parts, keep) in leased.iter().filter_map(wanted) {
+            for part in parts {
+                if !mappings.contains_key(&part.segment) {
+                    let mapped = self.map_segment(taken, part.segment, keep, wait);
+                    if taken.connection().is_lost() {
+                        return Err(mapped
+                            .err()
+                            .unwrap_or_else(|| Error::new(Kind::Unavailable, "the node went away")));
+                    }
+                    mappings.insert(part.segment, mapped);
+                }
+            }
+        }
+        let generation = taken.generation;
+        let seen = leased
+            .into_iter()
+            .map(|leased| self.see_one(leased?, &mappings, generation));
+        Ok(seen.collect())
+    }
+
+    /// Writes the leases down and finds the segments that are mapped already, all under one lock.
+    fn hold_all(
+        self: &Arc<Self>,
+        taken: &Taken<'_>,
+        found: Vec<Result<Found, Failure>>,
+    ) -> Result<(Vec<Result<Leased>>, Mappings)> {
+        let now = Instant::now();
+        let mut mappings = Mappings::new();
+        let mut state = self.state();
+        if state.life != taken.life {
+            return Err(Error::new(Kind::Unavailable, "the node was replaced by another"));
+        }
+        let mut hold = |found: Result<Found, Failure>| -> Result<Leased> {
+            let found = found.map_err(Error::from)?;
+            let hold = found.view.as_ref().map(|view| {
+                let bytes = view
+                    .parts
+                    .iter()
+                    .fold(0u64, |sum, part| sum.saturating_add(part.bytes));
+                state.leases.hold(view.lease, bytes);
+                for part in &view.parts {
+                    if !mappings.contains_key(&part.segment)
+                        && let Some(segment) = state.segments.get(part.segment, now)
+                    {
+                        mappings.insert(part.segment, Ok(segment));
+                    }
+                }
+                self.hold(view.lease, taken.life)
+            });
+            Ok(Leased { found, hold })
+        };
+        let leased = found.into_iter().map(&mut hold).collect();
+        let unused = state.segments.sweep(now);
+        drop(state);
+        drop(unused);
+        Ok((leased, mappings))
+    }
+
+    fn hold(self: &Arc<Self>, lease: u64, life: u64) -> Hold {
+        Hold {
+            local: Arc::clone(self),
+            lease,
+            life,
+        }
+    }
+
+    fn map_segment(
+        &self,
+        taken: &mut Taken<'_>,
+        segment: u64,
+        keep: bool,
+        wait: &Wait,
+    ) -> Result<Arc<Segment>> {
+        let connection = taken.connection();
+        let bytes = match connection.ask(&Request::MapSegment { segment }, None, wait)? {
+            Answer::Segment { bytes } => bytes,
+            other => return Err(connection.misunderstood(&other)),
+        };
+        let Some(memfd) = connection.take_descriptor() else {
+            return Err(
+                Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer")
+                    .with("segment", segment),
+            );
+        };
+        let mapped = Segment::map(&memfd, bytes).map(Arc::new);
+        let mapped = mapped.map_err(|error| error.with("segment", segment))?;
+        if keep {
+            let mut state = self.state();
+            if state.life == taken.life {
+                state.segments.keep(segment, &mapped);
+            }
+        }
+        Ok(mapped)
+    }
+
+    fn see_one(&self, leased: Leased, mappings: &Mappings, generation: u64) -> Result<Unnamed> {
+        let Leased { found, hold } = leased;
+        self.counters.count_sources(&found.sources);
+        let (Some(view), Some(hold)) = (found.view.clone(), hold) else {
+            return Ok(Unnamed {
+                found,
+                bytes: Bytes::Owned(Vec::new()),
+                origin: None,
+            });
+        };
+        let segments = segments_of(&view.parts, mappings)?;
+        let bytes = match see(&view.parts, &segments, hold)? {
+            Seen::Mapped(mapped) => {
+                add(&self.counters.mapped_bytes, mapped.as_slice().len() as u64);
+                Bytes::Mapped(mapped)
+            }
+            Seen::Copied(copy) => {
+                add(&self.counters.copied_bytes, copy.len() as u64);
+                Bytes::Owned(copy)
+            }
+        };
+        let origin = matches!(bytes, Bytes::Mapped(_)).then_some(Origin { generation, view });
+        Ok(Unnamed { found, bytes, origin })
+    }
+
+    /// A share in the view of another process, or the same bytes read again in the same version.
+    pub(crate) fn open_handle(self: &Arc<Self>, handle: &ViewHandle) -> Result<View> {
+        if let Some((generation, view)) = handle.leased()
+            && let Some(view) = self.adopt(handle, generation, view)?
+        {
+            return Ok(view);
+        }
+        let item = Item {
+            object: handle.object().clone(),
+            range: handle.range(),
+            version: Some(handle.version().into()),
+        };
+        let is_empty = matches!(item.range, ItemRange::Range { length: 0, .. });
+        if is_empty {
+            return Ok(View::empty(handle));
+        }
+        let view = self.read(vec![item])?.pop();
+        let view = view.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
+        view.map_err(|error| match error.kind() {
+            Kind::Changed | Kind::PreconditionFailed | Kind::NotFound => Error::new(
+                Kind::Changed,
+                "the view has ended and its object was replaced since; read it again",
+            )
+            .caused_by(error),
+            _ => error,
+        })
+    }
+
+    fn adopt(
+        self: &Arc<Self>,
+        handle: &ViewHandle,
+        generation: u64,
+        view: &wire::View,
+    ) -> Result<Option<View>> {
+        let wait = Wait::start(&self.options);
+        let bytes = total_bytes(&view.parts)? as u64;
+        self.with_connection(Again::Harmless, &wait, |taken| {
+            if taken.generation != generation || !self.share(taken, generation, view.lease, bytes, &wait)? {
+                return Ok(None);
+            }
+            // From here on the lease is held by this process.
+            let leased = Leased {
+                found: handle.found(view),
+                hold: Some(self.hold(view.lease, taken.life)),
+            };
+            let mut mappings = Mappings::new();
+            for part in &view.parts {
+                let known = self.state().segments.get(part.segment, Instant::now());
+                let mapped = match known {
+                    Some(segment) => Ok(segment),
+                    None => self.map_segment(taken, part.segment, handle.sources().copied == 0, &wait),
+                };
+                mappings.insert(part.segment, mapped);
+            }
+            let seen = self.see_one(leased, &mappings, generation)?;
+            Ok(Some(seen.named(Item {
+                object: handle.object().clone(),
+                range: ItemRange::Whole,
+                version: None,
+            })))
+        })
+    }
+
+    /// Takes a share in a lease; one that this process still has needs no question.
+    fn share(
+        &self,
+        taken: &mut Taken<'_>,
+        generation: u64,
+        lease: u64,
+        bytes: u64,
+        wait: &Wait,
+    ) -> Result<bool> {
+        {
+            let mut state = self.state();
+            if state.leases.hold_again(lease, bytes) {
+                return Ok(true);
+            }
+            if state.leases.is_releasing(lease) {
+                return Ok(false);
+            }
+        }
+        let handles = vec![Handle { generation, lease }];
+        match taken.ask(&Request::Adopt { handles }, wait)? {
+            Answer::Adopted(lives) if lives == [true] => {
+                self.state().leases.hold(lease, bytes);
+                Ok(true)
+            }
+            Answer::Adopted(lives) if lives == [false] => Ok(false),
+            other => Err(taken.connection().misunderstood(&other)),
+        }
+    }
+}
+
+fn segments_of(parts: &[ViewPart], mappings: &Mappings) -> Result<Vec<Arc<Segment>>> {
+    let segment = |part: &ViewPart| match mappings.get(&part.segment) {
+        Some(Ok(segment)) => Ok(Arc::clone(segment)),
+        Some(Err(error)) => Err(error.share()),
+        None => Err(Error::new(Kind::Internal, "a segment was not asked for")),
+    };
+    parts.iter().map(segment).collect()
+}
+
+/// A view that does not know its object yet.
+struct Unnamed {
+    found: Found,
+    bytes: Bytes,
+    origin: Option<Origin>,
+}
+
+impl Unnamed {
+    fn named(self, item: Item) -> View {
+        View::new(item.object, self.found, self.bytes, self.origin)
+    }
+}

@@ -1,0 +1,202 @@
+//! What a process knows of its node: one mutex around all of it.
+//!
+//! One mutex, because a fork may come at any moment and takes every lock first (`fork.rs`). It is held for book-keeping only,
+//! never while a socket is read or a view is dropped. It is one of `std`, whose locked state a child can undo; `parking_lot` keeps
+//! waiting threads in a table that another thread may have locked when the process is forked.
+//!
+//! Life cycle: [`Local::new`] → a [`Link`] is made by the first call (`pool.rs`) → lost when the node is gone (`life` counts it; leases,
+//! segments and regions of that life are forgotten, views keep their own mappings) → made again by the next call.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use forebay_core::wire::Request;
+
+use super::connection::{Connection, Owed};
+use super::leases::Leases;
+use super::segments::Segments;
+use crate::options::ClientOptions;
+use crate::stats::{ClientStats, Counters};
+
+/// A client of a node on this host.
+pub(crate) struct Local {
+    pub(super) path: PathBuf,
+    pub(super) options: ClientOptions,
+    pub(crate) counters: Counters,
+    state: Mutex<State>,
+    /// A connection came back, or somebody finished looking for the node.
+    pub(super) changed: Condvar,
+}
+
+/// The books of a process.
+pub(crate) struct State {
+    /// The session with the node, if there is one.
+    pub(crate) link: Option<Link>,
+    /// Counts sessions that were lost; leases, segments and regions belong to one life.
+    pub(crate) life: u64,
+    /// Counts forks; staging buffers and regions belong to one process.
+    pub(crate) process: u32,
+    /// Somebody is looking for the node.
+    pub(crate) connecting: bool,
+    /// Connections that wait for a call.
+    pub(crate) idle: Vec<Connection>,
+    /// Connections that a call uses.
+    pub(crate) busy: usize,
+    /// Every socket, so that a forked child can let go of those that other threads of its parent use.
+    pub(crate) sockets: Vec<Weak<OwnedFd>>,
+    pub(crate) leases: Leases,
+    pub(super) segments: Segments,
+    /// Staging buffers to give back.
+    pub(super) frees: Vec<u64>,
+    /// The node's number for each region of this client.
+    pub(super) regions: HashMap<u64, u64>,
+    pub(super) region_next: u64,
+}
+
+/// A session with a node.
+pub(crate) struct Link {
+    /// The session lives as long as this connection. No call uses it, because a call that is given up costs its connection.
+    pub(crate) lifeline: Connection,
+    /// The secret by which further connections join.
+    pub(crate) session: [u8; 16],
+    /// The node's life.
+    pub(crate) generation: u64,
+}
+
+impl Local {
+    /// Nothing is opened yet.
+    pub(crate) fn new(path: PathBuf, options: ClientOptions) -> Arc<Self> {
+        let state = State {
+            link: None,
+            life: 0,
+            process: 0,
+            connecting: false,
+            idle: Vec::new(),
+            busy: 0,
+            sockets: Vec::new(),
+            leases: Leases::new(),
+            segments: Segments::new(),
+            frees: Vec::new(),
+            regions: HashMap::new(),
+            region_next: 0,
+        };
+        let local = Arc::new(Self {
+            path,
+            options,
+            counters: Counters::default(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        });
+        crate::fork::watch(&local);
+        local
+    }
+
+    /// The socket.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The books. Never held while waiting, and never while something is dropped that takes it again (a hold on a lease).
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was done so far.
+    pub(crate) fn stats(&self) -> ClientStats {
+        ClientStats {
+            mapped_segments: self.state().segments.len() as u64,
+            ..self.counters.snapshot()
+        }
+    }
+
+    /// A view of a lease ended.
+    pub(super) fn drop_view(&self, lease: u64, life: u64) {
+        let mut state = self.state();
+        if state.life == life {
+            state.leases.drop_view(lease);
+            state.flush_when_due();
+        }
+    }
+
+    /// A staging buffer is not needed any more.
+    pub(super) fn free(&self, buffer: u64, life: u64, process: u32) {
+        let mut state = self.state();
+        if (state.life, state.process) == (life, process) {
+            state.frees.push(buffer);
+            state.flush_when_due();
+        }
+    }
+}
+
+impl State {
+    /// Sends what is to be given back if that is due and no call is on its way that could take it along.
+    pub(crate) fn flush_when_due(&mut self) {
+        if self.busy > 0 || !(self.leases.is_due() || !self.frees.is_empty()) {
+            return;
+        }
+        let Some(index) = self.idle.iter().rposition(Connection::may_tell) else {
+            return;
+        };
+        let mut connection = self.idle.swap_remove(index);
+        self.load(&mut connection);
+        connection.flush();
+        self.check_in(connection);
+    }
+
+    /// Puts what is to be given back in front of the next message on this connection.
+    pub(super) fn load(&mut self, connection: &mut Connection) {
+        let leases = self.leases.take_pending();
+        if !leases.is_empty() {
+            let told = connection.tell(
+                &Request::Release {
+                    leases: leases.clone(),
+                },
+                Owed::Released(leases.clone()),
+            );
+            if told.is_err() {
+                self.leases.say_again(leases); // Longer than a frame: cannot be, but then it waits.
+            }
+        }
+        for buffer in std::mem::take(&mut self.frees) {
+            let _ = connection.tell(&Request::Free { buffer }, Owed::Told);
+        }
+    }
+
+    /// Takes a connection back, with what it knows about leases.
+    pub(super) fn check_in(&mut self, mut connection: Connection) {
+        let unused = connection.settle();
+        self.leases.return_unused(unused);
+        let confirmed = connection.take_confirmed();
+        self.leases.confirm(&confirmed);
+        if connection.is_lost() {
+            let unconfirmed = connection.unconfirmed();
+            self.leases.say_again(unconfirmed);
+        } else {
+            self.idle.push(connection);
+        }
+    }
+
+    /// Forgets a node that is gone. Returns what must be dropped after the lock is given back.
+    #[must_use]
+    pub(super) fn forget_node(&mut self) -> impl Sized + use<> {
+        self.life += 1;
+        self.leases = Leases::new();
+        self.frees.clear();
+        self.regions.clear();
+        let segments = std::mem::replace(&mut self.segments, Segments::new());
+        (self.link.take(), std::mem::take(&mut self.idle), segments)
+    }
+
+    /// In a forked child: everything but leases and mapped segments is the parent's.
+    pub(crate) fn leave_parent(&mut self) {
+        self.process += 1;
+        self.connecting = false;
+        self.busy = 0;
+        self.idle.clear();
+        self.frees.clear();
+        self.regions.clear();
+        self.leases.forget_returns();
+    }
+}

@@ -1,0 +1,163 @@
+//! The bytes of an answer in this process: in place, side by side, or copied.
+//!
+//! Bytes that lie together are read where they are. Large pieces of several segments are mapped once more, side by side, into a
+//! range of addresses of their own, without a descriptor (`mremap` of a shared mapping with an old size of zero makes a second one).
+//! Small or many pieces are copied, and the lease ends at once; the statistics show it.
+#![allow(unsafe_code, reason = "memory that is shared with the node")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use forebay_core::wire::ViewPart;
+use forebay_core::{Error, Kind, Result};
+use rustix::mm::MremapFlags;
+
+use super::segments::{Addresses, HUGE_PAGE_BYTES, Segment, cannot_map};
+use super::session::Local;
+
+/// What parts of a view must start and end at to be mapped side by side.
+const PART_ALIGN: u64 = 4096;
+
+/// Pieces are mapped side by side if there are at most so many …
+const STITCHED_PARTS_MAX: usize = 64;
+
+/// … unless they are as large as this on average …
+const STITCHED_PART_BYTES_LARGE: u64 = 16 << 20;
+
+/// … and if they have at least so many bytes on average; else copying is cheaper.
+const STITCHED_PART_BYTES_MIN: u64 = 512 << 10;
+
+/// A share of this process in a lease; gives it back when dropped.
+pub(super) struct Hold {
+    pub(super) local: Arc<Local>,
+    pub(super) lease: u64,
+    pub(super) life: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.local.drop_view(self.lease, self.life);
+    }
+}
+
+/// Bytes in shared memory, under a lease.
+pub(crate) struct Mapped {
+    start: NonNull<u8>,
+    bytes: usize,
+    // Dropped in this order: first the addresses, then the lease.
+    _memory: Memory,
+    _hold: Hold,
+}
+
+#[expect(dead_code, reason = "kept alive, not read")]
+enum Memory {
+    Segment(Arc<Segment>),
+    Own(Addresses),
+}
+
+// SAFETY: read-only memory that is kept mapped by `_memory` and unchanged by `_hold`.
+unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Sync for Mapped {}
+
+/// What became of the parts of an answer.
+pub(super) enum Seen {
+    /// They can be read in shared memory.
+    Mapped(Mapped),
+    /// They were copied; the lease is no longer needed.
+    Copied(Vec<u8>),
+}
+
+/// Makes one flat piece of the parts. `segments` has one entry for each part.
+pub(super) fn see(parts: &[ViewPart], segments: &[Arc<Segment>], hold: Hold) -> Result<Seen> {
+    let bytes = total_bytes(parts)?;
+    if let ([part], [segment]) = (parts, segments) {
+        return Ok(Seen::Mapped(Mapped {
+            start: segment.place(part)?,
+            bytes,
+            _memory: Memory::Segment(Arc::clone(segment)),
+            _hold: hold,
+        }));
+    }
+    if can_stitch(parts, bytes as u64) {
+        let (start, addresses) = stitch(parts, segments, bytes)?;
+        return Ok(Seen::Mapped(Mapped {
+            start,
+            bytes,
+            _memory: Memory::Own(addresses),
+            _hold: hold,
+        }));
+    }
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes).map_err(|why| {
+        Error::new(Kind::NoSpace, "no memory for a copy")
+            .with("bytes", bytes)
+            .caused_by(why)
+    })?;
+    for (part, segment) in parts.iter().zip(segments) {
+        copy.extend_from_slice(segment.slice(part)?);
+    }
+    Ok(Seen::Copied(copy))
+}
+
+pub(super) fn total_bytes(parts: &[ViewPart]) -> Result<usize> {
+    let total = parts
+        .iter()
+        .try_fold(0u64, |sum, part| sum.checked_add(part.bytes));
+    total
+        .and_then(|total| isize::try_from(total).ok())
+        .filter(|total| *total > 0)
+        .map(isize::unsigned_abs)
+        .ok_or_else(|| Error::new(Kind::Corrupt, "the node named an impossible number of bytes"))
+}
+
+fn can_stitch(parts: &[ViewPart], bytes: u64) -> bool {
+    let mean = bytes / parts.len().max(1) as u64;
+    let few = parts.len() <= STITCHED_PARTS_MAX || mean >= STITCHED_PART_BYTES_LARGE;
+    let last = parts.len().saturating_sub(1);
+    let aligned = parts.iter().enumerate().all(|(index, part)| {
+        let starts = index == 0 || part.offset % PART_ALIGN == 0;
+        let ends = index == last || part.offset.wrapping_add(part.bytes) % PART_ALIGN == 0;
+        starts && ends
+    });
+    few && aligned && mean >= STITCHED_PART_BYTES_MIN
+}
+
+/// Maps the parts once more, side by side.
+fn stitch(parts: &[ViewPart], segments: &[Arc<Segment>], bytes: usize) -> Result<(NonNull<u8>, Addresses)> {
+    let first = parts.first().map_or(0, |part| part.offset);
+    let lead = usize::try_from(first % PART_ALIGN).expect("less than a page");
+    // The same place within 2 MiB as in the segment, so that its huge pages fit.
+    let gap = usize::try_from(first % HUGE_PAGE_BYTES as u64).expect("less than 2 MiB") - lead;
+    let (addresses, start) = Addresses::reserve(bytes + lead + PART_ALIGN as usize, gap)?;
+    let mut done = 0;
+    for (index, (part, segment)) in parts.iter().zip(segments).enumerate() {
+        let skipped = if index == 0 { lead } else { 0 };
+        let source = segment.place(part)?;
+        let length = usize::try_from(part.bytes).expect("checked by `place`") + skipped;
+        // SAFETY: `source` is inside the segment's mapping and `skipped` bytes before it is where its page starts. The target lies inside
+        // the addresses reserved above, which nobody uses; an old size of zero leaves the segment's mapping as it is.
+        unsafe {
+            rustix::mm::mremap_fixed(
+                source.as_ptr().sub(skipped).cast(),
+                0,
+                length.next_multiple_of(PART_ALIGN as usize),
+                MremapFlags::MAYMOVE,
+                start.as_ptr().add(done).cast(),
+            )
+        }
+        .map_err(|why| cannot_map(why, length))?;
+        done += length;
+    }
+    // SAFETY: `lead` bytes of the first page come before the first byte of the view.
+    Ok((unsafe { start.add(lead) }, addresses))
+}
+
+impl Mapped {
+    /// The bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        // SAFETY: `start` and `bytes` were checked against the mapping that `_memory` keeps; the node never writes to these bytes while the
+        // lease in `_hold` lives, and abandons the memory instead when the lease is taken away.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}

@@ -1,0 +1,83 @@
+//! How long a call may wait, and who may stop it.
+
+use std::time::{Duration, Instant};
+
+use forebay_core::{Error, Kind, Result};
+
+use crate::options::{ClientOptions, Interrupt};
+
+/// How often a waiting call looks at its deadline and its interrupt.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// The patience of one call.
+pub(crate) struct Wait {
+    deadline: Instant,
+    interrupt: Option<Interrupt>,
+}
+
+impl Wait {
+    /// As the options say, from now on.
+    pub(crate) fn start(options: &ClientOptions) -> Self {
+        Self::at_most(options.timeout, options.interrupt.clone())
+    }
+
+    /// So long from now on.
+    pub(crate) fn at_most(timeout: Duration, interrupt: Option<Interrupt>) -> Self {
+        let now = Instant::now();
+        let far = Duration::from_secs(365 * 24 * 3600);
+        Self {
+            deadline: now.checked_add(timeout).unwrap_or(now + far),
+            interrupt,
+        }
+    }
+
+    /// The same interrupt, with more time: the node is given the chance to say itself that time is up.
+    pub(crate) fn with_grace(&self) -> Self {
+        Self {
+            deadline: self.deadline + Duration::from_secs(2),
+            interrupt: self.interrupt.clone(),
+        }
+    }
+
+    /// The same interrupt, with less time.
+    pub(crate) fn shortened(&self, timeout: Duration) -> Self {
+        Self {
+            deadline: self.deadline.min(Instant::now() + timeout),
+            interrupt: self.interrupt.clone(),
+        }
+    }
+
+    /// Whether to go on waiting.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
+            return Err(Error::new(
+                Kind::Cancelled,
+                "interrupted while waiting for the node",
+            ));
+        }
+        if Instant::now() >= self.deadline {
+            return Err(Error::new(
+                Kind::Timeout,
+                "the node did not answer in time; raise the client's timeout if the lake is slow",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is left.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    /// What is left in the words of the protocol, where 0 would mean "no limit of mine".
+    pub(crate) fn left_ms(&self) -> u32 {
+        u32::try_from(self.left().as_millis()).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Sleeps a little, or stops waiting.
+    pub(crate) fn pause(&self, duration: Duration) -> Result<()> {
+        self.check()?;
+        std::thread::sleep(duration.min(self.left()));
+        Ok(())
+    }
+}
