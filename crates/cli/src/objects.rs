@@ -15,6 +15,7 @@ mod place;
 pub(crate) mod rm;
 pub(crate) mod stat;
 mod transfer;
+mod upload;
 
 use std::time::SystemTime;
 

@@ -265,6 +265,16 @@ impl Lake for Counted {
         self.counters.record(Operation::CompleteUpload, result)
     }
 
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        self.counters
+            .record(Operation::List, self.inner.open_uploads(key).await)
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        self.counters
+            .record(Operation::List, self.inner.upload_parts(key, upload).await)
+    }
+
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
         self.counters
             .record(Operation::AbortUpload, self.inner.abort_upload(key, upload).await)

@@ -315,6 +315,18 @@ impl Lake for Faulty {
         self.run(Operation::CompleteUpload, work).await.map(first)
     }
 
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        self.run(Operation::List, self.inner.open_uploads(key))
+            .await
+            .map(first)
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        self.run(Operation::List, self.inner.upload_parts(key, upload))
+            .await
+            .map(first)
+    }
+
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
         self.run(Operation::AbortUpload, self.inner.abort_upload(key, upload))
             .await

@@ -285,8 +285,28 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
         options: PutOptions,
     ) -> Result<PutReceipt>;
 
+    /// The uploads of this key that are neither completed nor forgotten, newest first. `Unsupported` where the lake
+    /// does not tell; then an upload can only be gone on with by who knows its id.
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        Err(does_not_tell(self.url(), key))
+    }
+
+    /// The parts that an upload has so far, by number. `Unsupported` as above.
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        Err(does_not_tell(self.url(), key).with("upload", &upload.0))
+    }
+
     /// Forgets an upload and its parts; forgetting twice is fine.
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()>;
+}
+
+fn does_not_tell(url: &str, key: &ObjectKey) -> Error {
+    Error::new(
+        Kind::Unsupported,
+        "this lake does not tell about unfinished uploads",
+    )
+    .with("lake", url)
+    .with("key", key)
 }
 
 /// How to copy.

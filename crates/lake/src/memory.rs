@@ -307,6 +307,26 @@ impl Lake for MemoryLake {
         Ok(receipt)
     }
 
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        let state = self.state.lock();
+        let of_key = state.uploads.iter().filter(|(_, upload)| upload.key == *key);
+        let mut ids: Vec<&String> = of_key.map(|(id, _)| id).collect();
+        // Ids count up, so longer ones are newer.
+        ids.sort_by_key(|id| std::cmp::Reverse((id.len(), id.as_str())));
+        Ok(ids.into_iter().map(|id| UploadId(id.clone())).collect())
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        let mut state = self.state.lock();
+        let parts = state.upload(key, upload)?.parts.iter();
+        let receipts = parts.map(|(number, (bytes, md5))| PartReceipt {
+            number: *number,
+            etag: hex::encode(md5),
+            bytes: bytes.len() as u64,
+        });
+        Ok(receipts.collect())
+    }
+
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
         let mut state = self.state.lock();
         if state.upload(key, upload).is_ok() {

@@ -142,6 +142,14 @@ impl Lake for Prefixed {
             .await
     }
 
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        self.inner.open_uploads(&self.full(key)?).await
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        self.inner.upload_parts(&self.full(key)?, upload).await
+    }
+
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
         self.inner.abort_upload(&self.full(key)?, upload).await
     }

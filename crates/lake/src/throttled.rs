@@ -184,6 +184,16 @@ impl Lake for Throttled {
         self.inner.complete_upload(key, upload, parts, options).await
     }
 
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        self.wait().await;
+        self.inner.open_uploads(key).await
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        self.wait().await;
+        self.inner.upload_parts(key, upload).await
+    }
+
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
         self.wait().await;
         self.inner.abort_upload(key, upload).await

@@ -2,8 +2,8 @@
 //!
 //! Nothing is visible at the target before all of it is there: lakes and files alike are written aside and put
 //! in place whole. The source's version is pinned, so that an object replaced in the middle is an error, never a
-//! mix. A copy that is told to stop gives up what it has written to a lake; what it has of a file stays for the
-//! next time.
+//! mix. A copy that is told to stop gives up what it has written to a lake, except for a large file (`upload`); what it
+//! has of a large or downloaded file stays for the next time.
 
 use std::io;
 use std::path::Path;
@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::place::{Entry, Place};
+use super::upload::Upload;
 use super::{content_type, download};
 use crate::exit::{Exit, Outcome};
 
@@ -103,14 +104,25 @@ impl Transfer {
     }
 
     async fn upload(&self, path: &Path, entry: &Entry, lake: &Arc<dyn Lake>, key: &ObjectKey) -> Outcome {
-        let _place = self.places.acquire().await.map_err(Exit::failure)?;
-        let file = tokio::fs::File::open(path)
-            .await
-            .with_context(|| format!("cannot read {}", path.display()))?;
         let attributes = Attributes {
             content_type: content_type::of(key.as_str()).map(str::to_owned),
             ..Attributes::default()
         };
+        let in_parts = Upload {
+            transfer: self,
+            path,
+            entry,
+            lake,
+            key,
+            attributes: attributes.clone(),
+        };
+        if in_parts.run().await? {
+            return Ok(());
+        }
+        let _place = self.places.acquire().await.map_err(Exit::failure)?;
+        let file = tokio::fs::File::open(path)
+            .await
+            .with_context(|| format!("cannot read {}", path.display()))?;
         let options = PutOptions {
             attributes,
             ..PutOptions::default()
@@ -193,7 +205,7 @@ impl Transfer {
         }
     }
 
-    async fn unless_stopped<T>(&self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    pub(crate) async fn unless_stopped<T>(&self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Exit::failure(anyhow!("interrupted; run the same command again to go on"))),

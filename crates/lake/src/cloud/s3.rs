@@ -19,7 +19,7 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::http::{answer_body, answer_text};
+use super::http::answer_body;
 use crate::etag::{check_part_number, check_part_order};
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetRange, GetResult, Lake, LakeWriter, ListOptions,
@@ -35,6 +35,7 @@ mod list;
 mod sign;
 #[cfg(test)]
 mod tests;
+mod upload;
 mod walk;
 mod writer;
 mod xml;
@@ -42,6 +43,7 @@ mod xml;
 use client::{Call, Repeat, S3Client};
 use headers::Quotes;
 use list::Lister;
+use upload::part_call;
 use writer::S3Writer;
 
 /// A short XML answer.
@@ -222,116 +224,6 @@ impl S3Lake {
             body: answer_body(body, bytes),
         })
     }
-
-    async fn start_upload_now(&self, key: &ObjectKey, attributes: &Attributes) -> Result<UploadId> {
-        let mut call = Call::new(Method::POST, Some(key.as_str())).query("uploads", "");
-        headers::add_attributes(&mut call.headers, attributes)?;
-        let response = self.client().call(&call).await?;
-        let body: xml::UploadBody = xml::parse(&answer_text(response.into_body(), XML_BYTES_MAX).await?)?;
-        Ok(UploadId(body.upload_id))
-    }
-
-    async fn upload_chunks(
-        &self,
-        key: &ObjectKey,
-        upload: &UploadId,
-        number: PartNumber,
-        chunks: Vec<Bytes>,
-    ) -> Result<PartReceipt> {
-        let bytes = chunks.iter().map(|chunk| chunk.len() as u64).sum();
-        let mut call = part_call(key, upload, number);
-        call.body = chunks;
-        let response = self.client().call(&call).await?;
-        let etag = headers::written_version(response.headers())?.to_string();
-        Ok(PartReceipt { number, etag, bytes })
-    }
-
-    async fn complete_now(
-        &self,
-        key: &ObjectKey,
-        upload: &UploadId,
-        parts: &[PartReceipt],
-        mode: &PutMode,
-    ) -> Result<PutReceipt> {
-        self.check_condition(key, mode).await?;
-        let mut call = Call::new(Method::POST, Some(key.as_str())).query("uploadId", &upload.0);
-        call.on_412 = headers::add_condition(&mut call.headers, mode, self.quotes())?;
-        call.headers
-            .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-        call.repeat = Repeat::IfNotApplied;
-        call.body = vec![Bytes::from(xml::complete_request(parts))];
-        let on_412 = call.on_412;
-        let written = self.written(&call, on_412).await?;
-        match written.etag {
-            Some(etag) if !etag.is_empty() => receipt(xml::version(&etag)),
-            _ => receipt(self.head_now(key).await?.version),
-        }
-    }
-
-    /// Not every server checks the condition of a complete request, so we look first: not atomic, but better than not.
-    async fn check_condition(&self, key: &ObjectKey, mode: &PutMode) -> Result<()> {
-        let found = match mode {
-            PutMode::Overwrite => return Ok(()),
-            PutMode::Create | PutMode::Update(_) => self.head_now(key).await,
-        };
-        match (mode, found) {
-            (PutMode::Create, Ok(_)) => Err(Error::new(Kind::AlreadyExists, "already in the lake")),
-            (PutMode::Update(token), Ok(meta)) if token.etag.as_deref() == Some(meta.version.as_str()) => {
-                Ok(())
-            }
-            (PutMode::Update(_), Ok(_)) => Err(Error::new(
-                Kind::PreconditionFailed,
-                "the object is not the one the update names",
-            )),
-            (PutMode::Update(_), Err(error)) if error.kind() == Kind::NotFound => Err(Error::new(
-                Kind::PreconditionFailed,
-                "the object to update is not there any more",
-            )),
-            (_, Err(error)) if error.kind() == Kind::NotFound => Ok(()),
-            (_, Err(error)) => Err(error),
-            (PutMode::Overwrite, Ok(_)) => Ok(()),
-        }
-    }
-
-    /// Sends what is answered with a result or, under status 200 too, with an error.
-    async fn written(&self, call: &Call<'_>, on_412: Kind) -> Result<xml::WrittenBody> {
-        let response = self.client().call(call).await?;
-        let (head, body) = response.into_parts();
-        let body = answer_text(body, XML_BYTES_MAX).await?;
-        if xml::error_in(&body).is_some() {
-            return Err(error::from_answer(head.status, &head.headers, &body, on_412));
-        }
-        xml::parse(&body)
-    }
-
-    async fn abort_now(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {
-        let call = Call::new(Method::DELETE, Some(key.as_str())).query("uploadId", &upload.0);
-        match self.client().call(&call).await {
-            // Some servers call an id that they do not know invalid.
-            Err(error) if !matches!(error.kind(), Kind::NotFound | Kind::InvalidInput) => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// Gives an upload up without making anyone wait. Called from `drop`, possibly without a runtime.
-    fn abort_later(&self, key: ObjectKey, upload: UploadId) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let lake = self.clone();
-        let mut cleanups = self.inner.cleanups.lock();
-        while cleanups.try_join_next().is_some() {}
-        if cleanups.len() >= CLEANUPS_MAX {
-            tracing::warn!(%key, "too many abandoned uploads at once; the lake keeps this one until its age limit");
-            return;
-        }
-        let abort = async move {
-            if let Err(error) = lake.abort_now(&key, &upload).await {
-                tracing::warn!(%key, %error, "cannot give up an abandoned upload");
-            }
-        };
-        cleanups.spawn_on(abort, &runtime);
-    }
 }
 
 fn refuse_bare_folder(meta: ObjectMeta) -> Result<ObjectMeta> {
@@ -351,12 +243,6 @@ fn receipt(version: Version) -> Result<PutReceipt> {
         token,
         modified: None,
     })
-}
-
-fn part_call<'a>(key: &'a ObjectKey, upload: &UploadId, number: PartNumber) -> Call<'a> {
-    Call::new(Method::PUT, Some(key.as_str()))
-        .query("partNumber", number.to_string())
-        .query("uploadId", &upload.0)
 }
 
 fn range_value(range: GetRange) -> Result<HeaderValue> {
@@ -483,6 +369,18 @@ impl Lake for S3Lake {
         self.complete_now(key, upload, parts, &options.mode)
             .await
             .map_err(|error| self.at(error, key))
+    }
+
+    async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
+        self.open_uploads_now(key)
+            .await
+            .map_err(|error| self.at(error, key))
+    }
+
+    async fn upload_parts(&self, key: &ObjectKey, upload: &UploadId) -> Result<Vec<PartReceipt>> {
+        self.upload_parts_now(key, upload)
+            .await
+            .map_err(|error| self.at(error, key).with("upload", &upload.0))
     }
 
     async fn abort_upload(&self, key: &ObjectKey, upload: &UploadId) -> Result<()> {

@@ -7,7 +7,8 @@ use http::header::HeaderValue;
 
 use super::client::{Call, Repeat};
 use super::headers::{self, Quotes};
-use super::{S3Lake, part_call, receipt, xml};
+use super::upload::part_call;
+use super::{S3Lake, receipt, xml};
 use crate::{CopyOptions, ObjectMeta, PartNumber, PartReceipt, PutMode, PutReceipt, UploadId};
 
 /// What S3 copies in one request.

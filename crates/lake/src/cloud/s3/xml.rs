@@ -6,7 +6,7 @@ use forebay_core::{Error, Kind, ObjectKey, Result, Version};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::{ListedObject, PartReceipt};
+use crate::{ListedObject, PartNumber, PartReceipt};
 
 /// `<Error>`.
 #[derive(Debug, Default, Deserialize)]
@@ -94,6 +94,44 @@ pub(crate) fn is_bare_folder(key: &str, etag: &str) -> bool {
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct UploadBody {
     pub(crate) upload_id: String,
+}
+
+/// `<ListMultipartUploadsResult>`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct UploadsBody {
+    pub(crate) is_truncated: bool,
+    pub(crate) next_key_marker: Option<String>,
+    pub(crate) next_upload_id_marker: Option<String>,
+    pub(crate) upload: Vec<OpenUploadBody>,
+}
+
+/// `<Upload>`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct OpenUploadBody {
+    pub(crate) key: String,
+    pub(crate) upload_id: String,
+    pub(crate) initiated: String,
+}
+
+/// `<ListPartsResult>`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct PartsBody {
+    pub(crate) is_truncated: bool,
+    pub(crate) next_part_number_marker: Option<String>,
+    pub(crate) part: Vec<PartBody>,
+}
+
+/// `<Part>`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(crate) struct PartBody {
+    pub(crate) part_number: PartNumber,
+    #[serde(rename = "ETag")]
+    pub(crate) etag: String,
+    pub(crate) size: u64,
 }
 
 /// `<CompleteMultipartUploadResult>`, `<CopyObjectResult>` and `<CopyPartResult>`.
