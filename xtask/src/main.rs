@@ -1,12 +1,13 @@
 //! `cargo xtask`: the commands that keep the house in order.
 //!
-//! `check` is what must hold for every commit, `test` is everything that runs, `bench NAME` writes a page under
+//! `check` is what must hold for every commit, `test` is everything that runs, `fuzz NAME` runs a fuzz target, `bench NAME` writes a page under
 //! docs/benchmarks/. Nothing here is part of the product, and nothing here needs more than Rust, Python 3.11
 //! and the registries of both: tools are fetched into `target/tools/`.
 
 mod bench;
 mod check;
 mod command;
+mod fuzz;
 mod seaweed;
 mod test;
 mod tools;
@@ -31,6 +32,8 @@ enum Command {
     Check(check::CheckArgs),
     /// All tests: Rust, doc tests, and real S3 clients against the binary.
     Test(test::TestArgs),
+    /// Feeds one parser with what breaks parsers, for a while.
+    Fuzz(fuzz::FuzzArgs),
     /// Measures and writes a page under docs/benchmarks/.
     Bench(bench::BenchArgs),
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let outcome = match args.command {
         Command::Check(args) => Workspace::find().and_then(|workspace| check::run(&workspace, &args)),
         Command::Test(args) => Workspace::find().and_then(|workspace| test::run(&workspace, &args)),
+        Command::Fuzz(args) => Workspace::find().and_then(|workspace| fuzz::run(&workspace, &args)),
         Command::Bench(args) => bench::run(&args),
     };
     match outcome {

@@ -41,7 +41,7 @@ impl Relay {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = TcpStream::connect(&node).expect("the node listens");
-                let (mut down_from, mut down_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                let (mut down_from, mut down_to) = (copy_of(&server), copy_of(&client));
                 thread::spawn(move || std::io::copy(&mut down_from, &mut down_to));
                 let (up_bytes, limit, is_over) = (up_bytes.clone(), limit.clone(), is_over.clone());
                 let connections = connections.clone();
@@ -68,8 +68,8 @@ impl Relay {
             assert!(ended.is_none(), "the copy ended: {ended:?}");
             (self.up_bytes.load(Ordering::Relaxed) > after_bytes).then_some(())
         });
-        child.kill().unwrap();
-        child.wait().unwrap();
+        child.kill().expect("it runs");
+        child.wait().expect("it was killed");
         self.limit.store(u64::MAX, Ordering::Relaxed);
         wait_for("the connections to end", || {
             (self.connections.load(Ordering::Relaxed) == 0).then_some(())
@@ -82,6 +82,10 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }
+}
+
+fn copy_of(stream: &TcpStream) -> TcpStream {
+    stream.try_clone().expect("a second handle")
 }
 
 fn up(mut from: TcpStream, mut to: TcpStream, bytes: &AtomicU64, limit: &AtomicU64, is_over: &AtomicBool) {

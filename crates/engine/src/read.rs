@@ -79,29 +79,30 @@ impl RangeRequest {
     pub fn resolve(self, info: &ObjectInfo) -> Result<Option<ByteRange>> {
         resolve_range(self, info)
     }
+
+    /// The same for an object of which only the size is known; a part cannot be found by it.
+    pub fn within(self, object_bytes: u64) -> Result<Option<ByteRange>> {
+        let past_end = || {
+            Error::new(Kind::OutOfRange, "the range starts past the end of the object")
+                .with("object_bytes", object_bytes)
+        };
+        let (first, end) = match self {
+            Self::Whole => return Ok(ByteRange::whole(object_bytes)),
+            Self::Bounded { first, last } => (first, last.saturating_add(1).min(object_bytes)),
+            Self::From(first) => (first, object_bytes),
+            Self::Last(0) | Self::Part(_) => return Err(past_end()),
+            Self::Last(count) => {
+                return Ok(ByteRange::new(object_bytes.saturating_sub(count), object_bytes).ok());
+            }
+        };
+        ByteRange::new(first, end).map(Some).map_err(|_| past_end())
+    }
 }
 
 fn resolve_range(request: RangeRequest, info: &ObjectInfo) -> Result<Option<ByteRange>> {
-    let bytes = info.bytes;
-    let past_end = || {
-        Error::new(Kind::OutOfRange, "the range starts past the end of the object")
-            .with("key", &info.key)
-            .with("object_bytes", bytes)
-    };
     match request {
-        RangeRequest::Whole => Ok(ByteRange::whole(bytes)),
-        RangeRequest::Bounded { first, last } => {
-            let end = last.saturating_add(1).min(bytes);
-            ByteRange::new(first, end).map(Some).map_err(|_| past_end())
-        }
-        RangeRequest::From(first) => ByteRange::new(first, bytes).map(Some).map_err(|_| past_end()),
-        RangeRequest::Last(count) => {
-            if count == 0 {
-                return Err(past_end());
-            }
-            Ok(ByteRange::new(bytes.saturating_sub(count), bytes).ok())
-        }
         RangeRequest::Part(number) => part_range(number, info),
+        _ => request.within(info.bytes).map_err(|error| error.with("key", &info.key)),
     }
 }
 

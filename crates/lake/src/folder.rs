@@ -10,7 +10,7 @@
 mod checked_json;
 mod copy;
 mod durable;
-mod key_path;
+pub(crate) mod key_path;
 mod list;
 mod lock;
 mod lookup;

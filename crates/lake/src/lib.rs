@@ -6,6 +6,8 @@ mod counted;
 mod etag;
 mod faulty;
 mod folder;
+#[doc(hidden)]
+pub mod fuzzing;
 mod get_range;
 mod lake;
 mod memory;

@@ -26,6 +26,8 @@ mod checksum;
 mod context;
 mod cors;
 mod edge;
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod keys;
 mod limits;

@@ -23,7 +23,7 @@ pub(crate) struct OddRange {
 }
 
 /// Whether S3 would ignore this header.
-fn is_odd(headers: &HeaderMap) -> bool {
+pub(crate) fn is_odd(headers: &HeaderMap) -> bool {
     let Some(range) = headers.get(RANGE) else {
         return false;
     };

@@ -18,11 +18,13 @@
 )]
 
 mod bytes_of;
+mod corpus;
 mod lake_model;
 mod lake_suite;
 mod until;
 
 pub use bytes_of::{patterned, read_all};
+pub use corpus::replay_corpus;
 pub use lake_model::lake_model;
 pub use lake_suite::{LakeTraits, lake_suite};
 pub use until::{until, until_async};

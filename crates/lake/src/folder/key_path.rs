@@ -7,24 +7,24 @@
 use forebay_core::{Error, Kind, ObjectKey, Result};
 
 /// The file that stands for the key that ends with `/`.
-pub(super) const MARKER_NAME: &str = ".forebay-dir";
+pub(crate) const MARKER_NAME: &str = ".forebay-dir";
 
 /// Where the folder lake keeps its own things, below the root.
-pub(super) const PRIVATE_FOLDERS: [&str; 2] = [".forebay", "folder"];
+pub(crate) const PRIVATE_FOLDERS: [&str; 2] = [".forebay", "folder"];
 
 /// The longest name that Linux file systems take, in bytes.
 const SEGMENT_BYTES_MAX: usize = 255;
 
 /// The path of an object: folders below the root, then the name of the file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct KeyPath<'a> {
-    pub(super) folders: Vec<&'a str>,
-    pub(super) name: &'a str,
+pub(crate) struct KeyPath<'a> {
+    pub(crate) folders: Vec<&'a str>,
+    pub(crate) name: &'a str,
 }
 
 impl<'a> KeyPath<'a> {
     /// Checks that the key can be a path below the root and takes it apart.
-    pub(super) fn new(key: &'a ObjectKey) -> Result<Self> {
+    pub(crate) fn new(key: &'a ObjectKey) -> Result<Self> {
         let (text, is_marker) = match key.as_str().strip_suffix('/') {
             Some(text) => (text, true),
             None => (key.as_str(), false),

@@ -130,7 +130,7 @@ pub(crate) async fn attributes(
     }))
 }
 
-fn wanted_range(range: Option<Range>, part_number: Option<i32>) -> S3Result<RangeRequest> {
+pub(crate) fn wanted_range(range: Option<Range>, part_number: Option<i32>) -> S3Result<RangeRequest> {
     match (range, part_number) {
         (None, None) => Ok(RangeRequest::Whole),
         (
