@@ -4,13 +4,14 @@
 //! root of another lake. A bucket of the default lake exists when anything lies under its prefix; an empty one
 //! is held by the document `.forebay/bucket.json`. That a bucket exists is remembered for a few seconds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use forebay_core::{BucketName, Clock, Error, Kind, ObjectKey, RESERVED_PREFIX, Result};
 use forebay_lake::{Lake, ListOptions, Prefixed, PutMode, PutOptions, ReadScheduler};
+use futures::{StreamExt, stream};
 use parking_lot::RwLock;
 
 use crate::document::DocumentsSeen;
@@ -22,6 +23,9 @@ const EXISTS_FOR: Duration = Duration::from_secs(5);
 
 /// How many buckets of the default lake are remembered; more are opened anew each time.
 const REMEMBERED_MAX: usize = 4096;
+
+/// How many buckets are asked for their date at a time.
+const HEADS_IN_FLIGHT_MAX: usize = 16;
 
 /// A bucket in a listing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,20 +206,7 @@ impl Engine {
     /// All buckets: those of the configuration and the top-level folders of the default lake, by name.
     pub async fn list_buckets(&self) -> Result<Vec<BucketInfo>> {
         let buckets = &self.buckets;
-        let unknown = SystemTime::UNIX_EPOCH;
-        let mut found: BTreeMap<BucketName, BucketInfo> = buckets
-            .mapped
-            .keys()
-            .map(|name| {
-                (
-                    name.clone(),
-                    BucketInfo {
-                        name: name.clone(),
-                        created: unknown,
-                    },
-                )
-            })
-            .collect();
+        let mut found: BTreeSet<BucketName> = buckets.mapped.keys().cloned().collect();
         let mut options = ListOptions {
             delimiter: Some("/".into()),
             ..ListOptions::default()
@@ -227,20 +218,18 @@ impl Engine {
                 let Ok(name) = BucketName::new(prefix.trim_end_matches('/')) else {
                     continue;
                 };
-                found.entry(name.clone()).or_insert(BucketInfo {
-                    name,
-                    created: unknown,
-                });
+                found.insert(name);
             }
             match page.next {
                 Some(next) => options.start_after = Some(next),
                 None => break,
             }
         }
-        for info in found.values_mut() {
-            info.created = self.bucket_created(&info.name).await;
-        }
-        Ok(found.into_values().collect())
+        let infos = stream::iter(found).map(|name| async {
+            let created = self.bucket_created(&name).await;
+            BucketInfo { name, created }
+        });
+        Ok(infos.buffered(HEADS_IN_FLIGHT_MAX).collect().await)
     }
 
     async fn bucket_created(&self, name: &BucketName) -> SystemTime {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_core::{Error, Kind, ObjectKey, Result};
+use forebay_core::{Error, KEY_BYTES_MAX, Kind, ObjectKey, Result};
 
 use crate::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetResult, Lake, LakeWriter, ListOptions, ListPage,
@@ -31,6 +31,17 @@ impl Prefixed {
     }
 
     fn full(&self, key: &ObjectKey) -> Result<ObjectKey> {
+        let bytes = self.prefix.len() + key.as_str().len();
+        if bytes > KEY_BYTES_MAX {
+            let message = format!(
+                "in the lake the key lies below '{}', and together they are longer than {KEY_BYTES_MAX} bytes; \
+                 use at most {} bytes",
+                self.prefix,
+                KEY_BYTES_MAX.saturating_sub(self.prefix.len())
+            );
+            let error = Error::new(Kind::InvalidInput, message).with("code", "KeyTooLongError");
+            return Err(error.with("lake", &self.url));
+        }
         ObjectKey::new(&format!("{}{key}", self.prefix)).map_err(|error| error.with("lake", &self.url))
     }
 

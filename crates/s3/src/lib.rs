@@ -40,6 +40,7 @@ mod server;
 mod service;
 mod small_chunks;
 mod unsupported;
+mod xml_digest;
 
 pub use context::{RequestEnd, S3Observer};
 pub use keys::{Access, AccessKey, AccessKeys, Buckets};

@@ -25,6 +25,7 @@ use crate::keys::KeyAuth;
 use crate::limits::{Admission, InFlight, Load};
 use crate::odd_range::OddRange;
 use crate::refusal::{Refusal, push_element};
+use crate::xml_digest::{self, Digested};
 use crate::small_chunks::{SmallChunks, is_chunked};
 use crate::{S3Observer, S3Options};
 
@@ -128,6 +129,13 @@ impl S3Edge {
             unread.fetch_or(!body.is_end_stream(), Ordering::Relaxed);
             return refusal.into_response();
         }
+        let document_digest = match xml_digest::wanted(&parts) {
+            Ok(digest) => digest,
+            Err(refusal) => {
+                unread.fetch_or(!body.is_end_stream(), Ordering::Relaxed);
+                return refusal.into_response();
+            }
+        };
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
@@ -139,6 +147,8 @@ impl S3Edge {
             );
             if is_chunked(&parts.headers) {
                 Body::http_body(SmallChunks::new(body))
+            } else if let Some(digest) = document_digest {
+                Body::http_body(Digested::new(body, digest))
             } else {
                 Body::http_body(body)
             }

@@ -3,7 +3,7 @@
 mod fixture;
 
 use fixture::{Payload, Server, exchange};
-use s3s::crypto::{Checksum as _, Crc32};
+use s3s::crypto::{Checksum as _, Crc32, Md5};
 
 fn base64(bytes: &[u8]) -> String {
     use base64::Engine as _;
@@ -97,4 +97,34 @@ async fn a_client_that_is_refused_before_its_body_reads_why_and_that_the_connect
         assert_eq!(reply.get("connection"), Some("close"));
     }
     assert_eq!(server.get("k").await.body, b"old");
+}
+
+#[tokio::test]
+async fn a_document_that_does_not_match_its_md5_does_nothing() {
+    let server = Server::start().await;
+    server.put("a", b"x").await;
+    let document = b"<Delete><Object><Key>a</Key></Object></Delete>";
+    let delete = |md5: &str| {
+        let call = server.call("POST", "/bucket?delete").header("content-md5", md5);
+        call.body(document).send()
+    };
+    let (right, wrong) = (base64(&Md5::checksum(document)), base64(&Md5::checksum(b"other")));
+    delete(&wrong).await.expect_error(400, "BadDigest");
+    delete("abc").await.expect_error(400, "InvalidDigest");
+    assert_eq!(server.get("a").await.status, 200);
+    assert_eq!(delete(&right).await.status, 200);
+    server.get("a").await.expect_error(404, "NoSuchKey");
+}
+
+#[tokio::test]
+async fn a_key_too_long_for_its_place_in_the_lake_is_refused_as_such() {
+    let server = Server::start().await;
+    // `bucket/` stands before it in the lake.
+    let (longest, longer) = ("k".repeat(1017), "k".repeat(1018));
+    assert_eq!(server.put(&longest, b"x").await.status, 200);
+    for method in ["PUT", "GET", "DELETE"] {
+        let reply = server.call(method, &format!("/bucket/{longer}")).send().await;
+        reply.expect_error(400, "KeyTooLongError");
+        assert!(reply.text().contains("at most 1017 bytes"), "{}", reply.text());
+    }
 }

@@ -2,7 +2,11 @@
 
 mod fixture;
 
+use std::sync::Arc;
+
 use fixture::{Server, sign};
+use forebay_lake::{Fault, Faulty, MemoryLake, Operation};
+use forebay_testkit::until;
 
 #[tokio::test]
 async fn buckets_come_and_go() {
@@ -229,4 +233,20 @@ async fn settings_that_are_not_there_have_clean_answers() {
         );
         assert!(reply.element("Code").is_some(), "{}", reply.text());
     }
+}
+
+#[tokio::test]
+async fn buckets_are_asked_for_their_dates_side_by_side() {
+    let lake = Faulty::new(Arc::new(MemoryLake::new()), 1);
+    let server = Server::start_on(Arc::new(lake.clone()), |_| {}).await;
+    for name in ["second", "third"] {
+        assert_eq!(server.call("PUT", &format!("/{name}")).send().await.status, 200);
+    }
+    lake.random(Operation::Head, 1.0, Fault::Stall);
+    let listing = tokio::spawn(server.call("GET", "/").send());
+    until("all three are asked", || lake.stalled() == 3).await;
+    lake.heal();
+    lake.release();
+    let names = listing.await.unwrap().elements("Name");
+    assert_eq!(names, ["bucket", "second", "third"]);
 }
