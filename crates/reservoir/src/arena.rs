@@ -1,33 +1,44 @@
 //! The memory of the RAM tier: segments, made as they are needed, cut into extents.
 //!
 //! Life cycle: the arena starts with nothing. When no hole fits it takes a new segment, as long as the budget allows;
-//! a thread keeps one more ready and faulted in, so that a fill seldom pays for the first touch. Segments stay until
-//! the arena goes. An [`Extent`] belongs to its holder and returns its units when it is dropped.
+//! a thread keeps one more ready and faulted in, so that a fill seldom pays for the first touch. An [`Extent`] belongs to its holder and
+//! returns its units when it is dropped. A segment belongs to the trust domain that took it first, for life: one that is wholly free
+//! is dropped when another domain needs the budget. One that a client holds too long is abandoned: no extent of it is ever given
+//! out again, and it does not count any more.
 //!
 //! Limits: segments, the one in preparation included, never exceed the budget. When the kernel gives no more memory the
 //! budget shrinks to what is there.
 
+mod extent;
 mod fault_in;
+mod state;
 
 use std::sync::Arc;
 
-use forebay_core::BLOCK_BYTES;
+use forebay_core::{BLOCK_BYTES, PAGE_BYTES};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use crate::TrustDomain;
-use crate::free_space::{FreeSpace, Place, UNIT_BYTES, units_of};
-use crate::segment::{ClientAccess, Segment, SegmentId};
+use crate::free_space::{Place, UNIT_BYTES, units_of};
+use crate::segment::{ClientAccess, HUGE_PAGE_BYTES, Segment, SegmentId};
 
+pub(crate) use extent::Extent;
 pub(crate) use fault_in::FaultIn;
+pub(crate) use state::SegmentUse;
+use state::{Next, State};
 
 /// Size of a segment where the budget is large enough for several.
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
-const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MIN: u64 = PAGE_BYTES;
 /// A small budget is cut into about this many segments.
 const SEGMENTS_MIN: u64 = 4;
 /// What is left of the budget is made a segment if it has at least this many bytes.
 const LAST_SEGMENT_BYTES_MIN: u64 = BLOCK_BYTES;
+/// A run that finds no whole segments is made of this many pieces at most: a client maps each by itself.
+const RUN_PIECES_MAX: usize = 32;
+/// Units of a huge page.
+const HUGE_PAGE_UNITS: u32 = (HUGE_PAGE_BYTES as u64 / UNIT_BYTES) as u32;
 
 /// Segments under one budget.
 #[derive(Debug)]
@@ -40,36 +51,13 @@ pub(crate) struct Arena {
     pub(crate) space_freed: Notify,
 }
 
-#[derive(Debug)]
-struct State {
-    budget_bytes: u64,
-    free: FreeSpace,
-    segments: Vec<Arc<Segment>>,
-    /// Bytes of all segments, also of the one that is ready or in preparation.
-    held_bytes: u64,
-    /// Bytes that holders of extents asked for.
-    used_bytes: u64,
-    next: Next,
-    stopped: bool,
-}
-
-/// The segment after those in use.
-#[derive(Debug)]
-enum Next {
-    None,
-    Wanted,
-    Preparing,
-    Ready(Segment),
-}
-
-/// A part of a segment that belongs to its holder alone.
-#[derive(Debug)]
-pub(crate) struct Extent {
-    arena: Arc<Arena>,
-    segment: Arc<Segment>,
-    place: Place,
-    units: u32,
-    bytes: u64,
+/// How a run may lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunShape {
+    /// Together, or in whole segments if it is larger than one.
+    Whole,
+    /// In a few pieces of whole huge pages.
+    Pieces,
 }
 
 impl Arena {
@@ -77,26 +65,12 @@ impl Arena {
     pub(crate) fn new(budget_bytes: u64) -> Self {
         let share = (budget_bytes / SEGMENTS_MIN).max(1);
         let power_of_two_below = 1 << share.ilog2();
-        let state = State {
-            budget_bytes,
-            free: FreeSpace::default(),
-            segments: Vec::new(),
-            held_bytes: 0,
-            used_bytes: 0,
-            next: Next::None,
-            stopped: false,
-        };
         Self {
             segment_bytes: power_of_two_below.clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX),
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(budget_bytes)),
             prepare: Condvar::new(),
             space_freed: Notify::new(),
         }
-    }
-
-    /// The largest run that can lie together.
-    pub(crate) fn segment_bytes(&self) -> u64 {
-        self.segment_bytes
     }
 
     /// Bytes of all segments, and bytes of them that are in use.
@@ -105,22 +79,19 @@ impl Arena {
         (state.held_bytes, state.used_bytes)
     }
 
-    /// Bytes that are free or can still be added.
+    /// Bytes that the domain that took memory last has free or can still add.
     pub(crate) fn available_bytes(&self) -> u64 {
-        let state = self.state.lock();
-        let next_bytes = if let Next::Ready(segment) = &state.next {
-            segment.bytes() as u64
-        } else {
-            0
-        };
-        state.free.units() * UNIT_BYTES + next_bytes + state.budget_bytes.saturating_sub(state.held_bytes)
+        self.state.lock().available_bytes()
+    }
+
+    /// The domain that took memory last.
+    pub(crate) fn busiest_domain(&self) -> TrustDomain {
+        self.state.lock().last_domain
     }
 
     /// A segment and who may map it.
     pub(crate) fn segment(&self, id: SegmentId) -> Option<(Arc<Segment>, TrustDomain)> {
-        let state = self.state.lock();
-        let segment = state.segments.iter().find(|segment| segment.id() == id)?;
-        Some((Arc::clone(segment), TrustDomain::DEFAULT))
+        self.state.lock().segment(id)
     }
 
     /// Whether another segment is about to be there.
@@ -130,128 +101,115 @@ impl Arena {
 
     /// Memory for `bytes`: one extent, or, when no hole is large enough and no segment can be added, several that
     /// each hold whole blocks. `None` when there is not that much.
-    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Option<Vec<Extent>> {
-        let mut state = self.state.lock();
-        if let Some(extent) = self.take_or_grow(&mut state, bytes) {
-            return Some(vec![extent]);
-        }
-        self.take_scattered(&mut state, bytes)
-    }
-
-    /// Memory for parts that lie together, one extent each; every part but the last is a multiple of a unit.
-    pub(crate) fn allocate_run(self: &Arc<Self>, parts: &[u64]) -> Option<Vec<Extent>> {
-        let total: u64 = parts.iter().sum();
-        let mut state = self.state.lock();
-        let mut rest = self.take_or_grow(&mut state, total)?;
-        drop(state);
-        let mut extents = Vec::with_capacity(parts.len());
-        for part in &parts[..parts.len().saturating_sub(1)] {
-            let (first, second) = rest.split(*part);
-            extents.push(first);
-            rest = second;
-        }
-        extents.push(rest);
-        Some(extents)
-    }
-
-    fn take_or_grow(self: &Arc<Self>, state: &mut State, bytes: u64) -> Option<Extent> {
-        loop {
-            if let Some(extent) = self.take(state, bytes) {
-                self.look_ahead(state);
-                return Some(extent);
+    pub(crate) fn allocate(self: &Arc<Self>, domain: TrustDomain, bytes: u64) -> Option<Vec<Extent>> {
+        self.take(domain, |state| {
+            let place = self.take_or_grow(state, domain, units_of(bytes), 1);
+            match place {
+                Some(place) => Some(vec![(place, bytes)]),
+                None => take_scattered(state, domain, bytes),
             }
-            if bytes > self.segment_bytes || !self.grow(state) {
+        })
+    }
+
+    /// Memory for the pages of an object, one extent each, in one piece or a few; every page but the last is a full one.
+    pub(crate) fn allocate_run(
+        self: &Arc<Self>,
+        domain: TrustDomain,
+        bytes: u64,
+        shape: RunShape,
+    ) -> Option<Vec<Extent>> {
+        let pieces = self.take(domain, |state| match shape {
+            RunShape::Whole => self.take_whole(state, domain, bytes),
+            RunShape::Pieces => take_pieces(state, domain, bytes),
+        })?;
+        Some(pieces.into_iter().flat_map(Extent::into_pages).collect())
+    }
+
+    /// Takes places and makes extents of them; what was dropped for them goes when the lock is free.
+    fn take(
+        self: &Arc<Self>,
+        domain: TrustDomain,
+        places: impl FnOnce(&mut State) -> Option<Vec<(Place, u64)>>,
+    ) -> Option<Vec<Extent>> {
+        let mut state = self.state.lock();
+        let places = places(&mut state);
+        if places.is_some() {
+            self.look_ahead(&mut state, domain);
+        }
+        let extents = places.map(|places| {
+            let extent =
+                |(place, bytes)| Extent::new(Arc::clone(self), state.lend(place, bytes), place, bytes);
+            places.into_iter().map(extent).collect()
+        });
+        let dropped = std::mem::take(&mut state.dropped);
+        drop(state);
+        drop(dropped); // Unmapping takes a while.
+        extents
+    }
+
+    fn take_or_grow(&self, state: &mut State, domain: TrustDomain, units: u32, align: u32) -> Option<Place> {
+        loop {
+            if let Some(place) = state.free(domain).take(units, align) {
+                return Some(place);
+            }
+            if u64::from(units) * UNIT_BYTES > self.segment_bytes || !self.grow(state, domain) {
                 return None;
             }
         }
     }
 
-    fn take(self: &Arc<Self>, state: &mut State, bytes: u64) -> Option<Extent> {
-        let place = state.free.take(units_of(bytes))?;
-        Some(self.extent(state, place, bytes))
-    }
-
-    /// Hands out units that were taken from the free ones.
-    fn extent(self: &Arc<Self>, state: &mut State, place: Place, bytes: u64) -> Extent {
-        state.used_bytes += bytes;
-        let segment = Arc::clone(&state.segments[place.segment as usize]);
-        Extent {
-            arena: Arc::clone(self),
-            segment,
-            place,
-            units: units_of(bytes),
-            bytes,
-        }
-    }
-
-    /// Takes whole blocks from the largest holes; all that is needed, or nothing.
-    fn take_scattered(self: &Arc<Self>, state: &mut State, bytes: u64) -> Option<Vec<Extent>> {
-        let mut parts = Vec::new();
+    /// One place, or whole segments; all of it, or nothing.
+    fn take_whole(&self, state: &mut State, domain: TrustDomain, bytes: u64) -> Option<Vec<(Place, u64)>> {
+        let mut taken = Vec::new();
         let mut missing = bytes;
         while missing > 0 {
-            let hole_bytes = u64::from(state.free.largest()) * UNIT_BYTES;
-            let part = if hole_bytes >= missing {
-                missing
-            } else {
-                hole_bytes - hole_bytes % BLOCK_BYTES
-            };
-            let place = if part > 0 {
-                state.free.take(units_of(part))
-            } else {
-                None
-            };
-            let Some(place) = place else {
-                for (place, part) in parts {
-                    state.free.add(place, units_of(part)); // Nothing became free, so nobody is woken.
-                }
+            let piece = missing.min(self.segment_bytes);
+            let Some(place) = self.take_or_grow(state, domain, units_of(piece), alignment(piece)) else {
+                state.give_back(domain, taken);
                 return None;
             };
-            parts.push((place, part));
-            missing -= part;
+            taken.push((place, piece));
+            missing -= piece;
         }
-        Some(
-            parts
-                .into_iter()
-                .map(|(place, part)| self.extent(state, place, part))
-                .collect(),
-        )
+        Some(taken)
     }
 
-    /// Adds a segment if the budget allows: the one that is ready, or a fresh one.
-    fn grow(&self, state: &mut State) -> bool {
+    /// Adds a segment to the domain if the budget allows: the one that is ready, or a fresh one.
+    fn grow(&self, state: &mut State, domain: TrustDomain) -> bool {
         let segment = match std::mem::replace(&mut state.next, Next::None) {
-            Next::Ready(segment) => segment,
+            Next::Ready(segment) => Arc::new(segment),
             other => {
                 state.next = other;
-                let Some(bytes) = self.reserve_segment(state) else {
+                let Some(bytes) = self.reserve_segment(state, domain) else {
                     return false;
                 };
-                match Segment::create(
-                    usize::try_from(bytes).expect("a segment fits the address space"),
-                    ClientAccess::Read,
-                ) {
-                    Ok(segment) => segment,
+                match create(bytes) {
+                    Ok(segment) => {
+                        let segment = Arc::new(segment);
+                        state.unprepared.push(Arc::downgrade(&segment));
+                        self.prepare.notify_one();
+                        segment
+                    }
                     Err(error) => {
-                        shrink_budget(state, bytes, &error);
+                        state.shrink_budget(bytes, &error);
                         return false;
                     }
                 }
             }
         };
-        let number = u32::try_from(state.segments.len()).expect("far fewer than 2^32 segments");
-        state.free.add(
-            Place {
-                segment: number,
-                unit: 0,
-            },
-            units_of(segment.bytes() as u64),
-        );
-        state.segments.push(Arc::new(segment));
+        state.add_segment(segment, domain);
         true
     }
 
-    /// Counts one more segment as held, if the budget has room for it.
-    fn reserve_segment(&self, state: &mut State) -> Option<u64> {
+    /// Counts one more segment as held, if the budget has room for it or a free segment of another domain can go.
+    fn reserve_segment(&self, state: &mut State, domain: TrustDomain) -> Option<u64> {
+        self.reserve_within_budget(state).or_else(|| {
+            state.drop_free_segment(domain)?;
+            self.reserve_within_budget(state)
+        })
+    }
+
+    fn reserve_within_budget(&self, state: &mut State) -> Option<u64> {
         let left = state.budget_bytes.saturating_sub(state.held_bytes);
         let bytes = left.min(self.segment_bytes) / UNIT_BYTES * UNIT_BYTES;
         if bytes < LAST_SEGMENT_BYTES_MIN {
@@ -262,76 +220,107 @@ impl Arena {
     }
 
     /// Has the next segment prepared once less than one segment is free.
-    fn look_ahead(&self, state: &mut State) {
-        let free_bytes = state.free.units() * UNIT_BYTES;
+    fn look_ahead(&self, state: &mut State, domain: TrustDomain) {
+        let free_bytes = state.free(domain).units() * UNIT_BYTES;
         let has_room = state.held_bytes + LAST_SEGMENT_BYTES_MIN <= state.budget_bytes;
         if free_bytes < self.segment_bytes && has_room && matches!(state.next, Next::None) {
             state.next = Next::Wanted;
             self.prepare.notify_one();
         }
     }
-}
 
-/// The kernel has no more memory for us: work with what there is.
-fn shrink_budget(state: &mut State, bytes: u64, error: &forebay_core::Error) {
-    state.held_bytes -= bytes;
-    state.budget_bytes = state.held_bytes;
-    tracing::warn!(%error, budget_bytes = state.budget_bytes, "no memory for another segment, ram tier stays smaller");
-}
-
-impl Extent {
-    /// The segment it lies in.
-    pub(crate) fn segment(&self) -> &Arc<Segment> {
-        &self.segment
+    /// What is used of each segment that the domain may ask others to empty for it, least used first.
+    pub(crate) fn segments_to_empty(&self, domain: TrustDomain, claim: DomainClaim) -> Vec<SegmentUse> {
+        self.state
+            .lock()
+            .segments_to_empty(domain, claim, self.segment_bytes)
     }
 
-    /// Offset of its first byte in the segment.
-    pub(crate) fn offset(&self) -> usize {
-        self.place.unit as usize * UNIT_BYTES as usize
-    }
-
-    /// Bytes that were asked for.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Cuts it in two; `first_bytes` is a multiple of a unit and less than all.
-    fn split(self, first_bytes: u64) -> (Self, Self) {
-        let first_units = units_of(first_bytes);
-        let second = Self {
-            arena: Arc::clone(&self.arena),
-            segment: Arc::clone(&self.segment),
-            place: Place {
-                unit: self.place.unit + first_units,
-                ..self.place
-            },
-            units: self.units - first_units,
-            bytes: self.bytes - first_bytes,
-        };
-        let mut first = self;
-        first.units = first_units;
-        first.bytes = first_bytes;
-        (first, second)
-    }
-
-    /// Gives back what lies past `bytes`.
-    pub(crate) fn truncate(self, bytes: u64) -> Self {
-        let kept_units = units_of(bytes);
-        if kept_units >= self.units {
-            return self;
-        }
-        self.split(u64::from(kept_units) * UNIT_BYTES).0
-    }
-}
-
-impl Drop for Extent {
-    fn drop(&mut self) {
-        let mut state = self.arena.state.lock();
-        state.free.add(self.place, self.units);
-        state.used_bytes -= self.bytes;
+    /// Takes segments out for good: nothing of them is given out again, and they do not count any more. How many, and their bytes.
+    pub(crate) fn abandon(&self, ids: impl Iterator<Item = SegmentId>) -> (u64, u64) {
+        let mut state = self.state.lock();
+        let gone: Vec<_> = ids.filter_map(|id| state.abandon_segment(id)).collect();
         drop(state);
-        self.arena.space_freed.notify_waiters();
+        self.space_freed.notify_waiters();
+        let bytes = gone.iter().map(|segment| segment.bytes() as u64).sum();
+        (gone.len() as u64, bytes)
     }
+}
+
+/// What a domain that needs memory may ask of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DomainClaim {
+    /// What others have beyond their share, or have not needed for long.
+    Share,
+    /// Anything: it has no memory of its own to free.
+    Need,
+}
+
+fn create(bytes: u64) -> forebay_core::Result<Segment> {
+    let bytes = usize::try_from(bytes).expect("a segment fits the address space");
+    Segment::create(bytes, ClientAccess::Read)
+}
+
+/// What has a huge page's size starts at one, so that a client's mapping can use it.
+fn alignment(bytes: u64) -> u32 {
+    if bytes >= HUGE_PAGE_BYTES as u64 {
+        HUGE_PAGE_UNITS
+    } else {
+        1
+    }
+}
+
+/// Takes whole blocks from the largest holes; all that is needed, or nothing.
+fn take_scattered(state: &mut State, domain: TrustDomain, bytes: u64) -> Option<Vec<(Place, u64)>> {
+    let mut taken = Vec::new();
+    let mut missing = bytes;
+    while missing > 0 {
+        let free = state.free(domain);
+        let hole_bytes = u64::from(free.largest()) * UNIT_BYTES;
+        let part = if hole_bytes >= missing {
+            missing
+        } else {
+            hole_bytes - hole_bytes % BLOCK_BYTES
+        };
+        let place = if part > 0 {
+            free.take(units_of(part), 1)
+        } else {
+            None
+        };
+        let Some(place) = place else {
+            state.give_back(domain, taken);
+            return None;
+        };
+        taken.push((place, part));
+        missing -= part;
+    }
+    Some(taken)
+}
+
+/// Takes whole huge pages from the largest holes, a few pieces at most; all that is needed, or nothing.
+fn take_pieces(state: &mut State, domain: TrustDomain, bytes: u64) -> Option<Vec<(Place, u64)>> {
+    let mut taken: Vec<(Place, u64)> = Vec::new();
+    let mut missing = bytes;
+    while missing > 0 {
+        let free = state.free(domain);
+        let hole_bytes = u64::from(free.largest_aligned(HUGE_PAGE_UNITS)) * UNIT_BYTES;
+        let place = if missing <= hole_bytes || missing < HUGE_PAGE_BYTES as u64 {
+            free.take(units_of(missing), alignment(missing))
+                .map(|place| (place, missing))
+        } else if hole_bytes > 0 && taken.len() < RUN_PIECES_MAX {
+            free.take(units_of(hole_bytes), HUGE_PAGE_UNITS)
+                .map(|place| (place, hole_bytes))
+        } else {
+            None
+        };
+        let Some((place, piece)) = place else {
+            state.give_back(domain, taken);
+            return None;
+        };
+        taken.push((place, piece));
+        missing -= piece;
+    }
+    Some(taken)
 }
 
 #[cfg(test)]

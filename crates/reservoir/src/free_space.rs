@@ -1,9 +1,11 @@
 //! Which parts of the segments are free: best fit over units of 4 KiB.
 //!
-//! One map for all segments, by place (to join neighbours) and by size (to find the smallest hole that fits).
+//! One map for all segments of a trust domain, by place (to join neighbours) and by size (to find the smallest hole that fits).
 //! Pure: it knows numbers only. Every operation is logarithmic in the number of holes.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use crate::segment::SegmentId;
 
 /// Bytes of a unit: no page starts or ends inside one.
 pub(crate) const UNIT_BYTES: u64 = 4 << 10;
@@ -16,8 +18,8 @@ pub(crate) fn units_of(bytes: u64) -> u32 {
 /// A unit of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// The number of the segment.
-    pub(crate) segment: u32,
+    /// The segment.
+    pub(crate) segment: SegmentId,
     /// The unit inside it.
     pub(crate) unit: u32,
 }
@@ -72,20 +74,58 @@ impl FreeSpace {
         self.by_size.insert((length, start));
     }
 
-    /// Takes units that lie together, from the smallest hole that has them.
-    pub(crate) fn take(&mut self, units: u32) -> Option<Place> {
-        let lowest = (units, Place { segment: 0, unit: 0 });
-        let (hole_units, place) = *self.by_size.range(lowest..).next()?;
-        self.remove_hole(place, hole_units);
+    /// Units of the largest hole that can be taken aligned, in multiples of the alignment.
+    pub(crate) fn largest_aligned(&self, align: u32) -> u32 {
+        let usable = |hole: &(u32, Place)| {
+            let end = hole.1.unit + hole.0;
+            end.saturating_sub(hole.1.unit.next_multiple_of(align)) / align * align
+        };
+        // A hole has less to give than a smaller one only if it is less than two alignments larger.
+        let largest = self.largest();
+        let candidates = self.by_size.iter().rev();
+        candidates
+            .take_while(|hole| hole.0 >= align && hole.0 + 2 * align > largest)
+            .map(usable)
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// Takes units that lie together and start at a multiple of `align`, from the smallest hole that has them.
+    pub(crate) fn take(&mut self, units: u32, align: u32) -> Option<Place> {
+        let first = Place {
+            segment: SegmentId(0),
+            unit: 0,
+        };
+        let fits = |hole: &&(u32, Place)| {
+            let start = hole.1.unit.next_multiple_of(align);
+            start + units <= hole.1.unit + hole.0
+        };
+        let (hole_units, hole) = *self.by_size.range((units, first)..).find(fits)?;
+        let unit = hole.unit.next_multiple_of(align);
+        let end = hole.unit + hole_units;
+        let place = |unit| Place { unit, ..hole };
+        self.remove_hole(hole, hole_units);
         self.units -= u64::from(hole_units);
-        self.add(
-            Place {
-                unit: place.unit + units,
-                ..place
-            },
-            hole_units - units,
-        );
-        Some(place)
+        self.add(hole, unit - hole.unit);
+        self.add(place(unit + units), end - unit - units);
+        Some(place(unit))
+    }
+
+    /// Forgets all holes of a segment.
+    pub(crate) fn remove_segment(&mut self, segment: SegmentId) {
+        let whole = Place { segment, unit: 0 }..=Place {
+            segment,
+            unit: u32::MAX,
+        };
+        let holes: Vec<_> = self
+            .by_place
+            .range(whole)
+            .map(|(place, units)| (*place, *units))
+            .collect();
+        for (place, units) in holes {
+            self.remove_hole(place, units);
+            self.units -= u64::from(units);
+        }
     }
 
     fn remove_hole(&mut self, place: Place, units: u32) {
@@ -100,8 +140,11 @@ mod tests {
 
     use super::*;
 
-    fn at(segment: u32, unit: u32) -> Place {
-        Place { segment, unit }
+    fn at(segment: u64, unit: u32) -> Place {
+        Place {
+            segment: SegmentId(segment),
+            unit,
+        }
     }
 
     #[test]
@@ -109,9 +152,9 @@ mod tests {
         let mut free = FreeSpace::default();
         free.add(at(0, 0), 10);
         free.add(at(1, 0), 4);
-        assert_eq!(free.take(3), Some(at(1, 0)));
-        assert_eq!(free.take(5), Some(at(0, 0)));
-        assert_eq!(free.take(6), None);
+        assert_eq!(free.take(3, 1), Some(at(1, 0)));
+        assert_eq!(free.take(5, 1), Some(at(0, 0)));
+        assert_eq!(free.take(6, 1), None);
         assert_eq!(free.units(), 6);
     }
 
@@ -122,21 +165,46 @@ mod tests {
         free.add(at(1, 4), 4);
         free.add(at(1, 0), 4);
         assert_eq!(free.largest(), 8);
-        assert_eq!(free.take(12), None);
+        assert_eq!(free.take(12, 1), None);
+    }
+
+    #[test]
+    fn holes_of_a_removed_segment_are_gone() {
+        let mut free = FreeSpace::default();
+        free.add(at(1, 0), 4);
+        free.add(at(2, 0), 3);
+        free.add(at(2, 5), 3);
+        free.add(at(3, 0), 4);
+        free.remove_segment(SegmentId(2));
+        assert_eq!((free.units(), free.largest()), (8, 4));
+        assert_eq!(free.take(3, 1), Some(at(1, 0)));
+    }
+
+    #[test]
+    fn an_aligned_place_leaves_holes_on_both_sides() {
+        let mut free = FreeSpace::default();
+        free.add(at(1, 3), 20);
+        free.add(at(2, 1), 7);
+        assert_eq!(free.largest_aligned(8), 8);
+        assert_eq!(free.take(7, 8), Some(at(1, 8)));
+        assert_eq!(free.take(5, 1), Some(at(1, 3)));
+        assert_eq!(free.take(8, 1), Some(at(1, 15)));
+        assert_eq!(free.units(), 7);
     }
 
     proptest! {
         #[test]
         fn nothing_is_handed_out_twice_and_nothing_is_lost(
-            steps in proptest::collection::vec((any::<bool>(), 1u32..40, any::<prop::sample::Index>()), 1..300)
+            steps in proptest::collection::vec((any::<bool>(), 1u32..40, 0u32..4, any::<prop::sample::Index>()), 1..300)
         ) {
             let mut free = FreeSpace::default();
             free.add(at(0, 0), 100);
             free.add(at(1, 0), 100);
             let mut taken: Vec<(Place, u32)> = Vec::new();
-            for (is_take, units, which) in steps {
+            for (is_take, units, align, which) in steps {
                 if is_take {
-                    if let Some(place) = free.take(units) {
+                    if let Some(place) = free.take(units, 1 << align) {
+                        prop_assert!(place.unit.is_multiple_of(1 << align));
                         for (other, other_units) in &taken {
                             prop_assert!(other.segment != place.segment
                                 || other.unit + other_units <= place.unit || place.unit + units <= other.unit);

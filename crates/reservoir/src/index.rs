@@ -126,6 +126,15 @@ impl Index {
         self.shards[shard].lock().values().cloned().collect()
     }
 
+    /// Looks at all pages of one shard, under its lock.
+    pub(crate) fn visit_pages(&self, shard: usize, mut visit: impl FnMut(&Page)) {
+        for entry in self.shards[shard].lock().values() {
+            for page in entry.pages.lock().by_index.values() {
+                visit(page);
+            }
+        }
+    }
+
     /// The versions of a key.
     pub(crate) fn versions(&self, bucket: &BucketName, key: &ObjectKey) -> Vec<ObjectId> {
         self.names

@@ -76,6 +76,7 @@ pub struct Leased {
 /// What keeps the bytes.
 #[derive(Debug)]
 enum Hold {
+    #[expect(dead_code, reason = "held, never looked at")]
     Pages(SmallVec<[PageLease; 1]>),
     Copy(Copy),
 }
@@ -124,7 +125,7 @@ impl Reservoir {
                 push_part(&mut parts, segment, offset, bytes);
             });
             if page.see(page.blocks(start, end)) {
-                self.ram.touch(&page.key);
+                self.ram.touch(page);
             }
         }
         self.counters.served(Tier::Ram, range.len());
@@ -172,7 +173,7 @@ impl Reservoir {
     async fn gather(self: &Arc<Self>, mut gathering: Gathering, source: &Arc<dyn Source>) -> Result<Leased> {
         let mut pieces = self.read(gathering.object(), gathering.range(), source);
         while let Some(piece) = pieces.try_next().await? {
-            gathering.take(piece)?;
+            gathering.take(&piece)?;
         }
         gathering.finish()
     }
@@ -191,9 +192,11 @@ impl Reservoir {
     /// Gives up the memory of a lease that is held too long: its segments are never written again, their pages leave the
     /// cache, and their bytes leave the budget. The kernel frees them with the last mapping.
     pub fn abandon(&self, leased: &Leased) {
-        if let Hold::Pages(pages) = &leased.hold {
-            for page in pages {
-                self.ram.quarantine_silently(page);
+        match &leased.hold {
+            Hold::Pages(_) => self.ram.abandon(&leased.segments().collect()),
+            Hold::Copy(copy) => {
+                self.counters.abandoned_segments.add(1);
+                self.counters.abandoned_bytes.add(copy.bytes);
             }
         }
     }

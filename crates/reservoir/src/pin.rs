@@ -66,7 +66,7 @@ impl RamTier {
         if page.pinned.swap(true, Ordering::AcqRel) {
             self.counters.pinned_ram_bytes.sub(bytes); // Somebody else was quicker.
         }
-        self.exempt(&page.key);
+        self.exempt(page);
         true
     }
 

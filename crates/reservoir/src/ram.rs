@@ -5,15 +5,17 @@
 //!
 //! Limits: memory by the arena's budget; pinned bytes and reserved runs by a share of it each.
 
+mod abandon;
 mod evict;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use forebay_core::{BlockMask, PAGE_BYTES, PageIndex, page_bytes, page_count};
+use forebay_core::{BlockMask, PAGE_BYTES};
 use parking_lot::Mutex;
 
-use crate::arena::{Arena, Extent};
+use crate::arena::{Arena, Extent, RunShape};
 use crate::eviction::{Eviction, S3Fifo};
 use crate::index::{Entry, EntryHandle, Index};
 use crate::nvme::NvmeStore;
@@ -21,7 +23,7 @@ use crate::page::{Page, PageClaim};
 use crate::pin::Pins;
 use crate::run::Run;
 use crate::stats::Counters;
-use crate::{ObjectId, ObjectVersion, PageKey};
+use crate::{ObjectId, ObjectVersion, TrustDomain};
 
 use evict::Demotion;
 
@@ -34,7 +36,8 @@ pub(crate) struct RamTier {
     pub(crate) arena: Arc<Arena>,
     pub(crate) index: Arc<Index>,
     pub(crate) pins: Pins,
-    policy: Mutex<Box<dyn Eviction>>,
+    /// Each domain has its own: what one evicts is of no use to another.
+    policies: Mutex<BTreeMap<TrustDomain, Box<dyn Eviction>>>,
     budget_bytes: u64,
     demotion: Option<Demotion>,
     pub(crate) counters: Arc<Counters>,
@@ -47,7 +50,7 @@ impl RamTier {
             arena: Arc::new(Arena::new(budget_bytes)),
             index: Arc::new(Index::new(Arc::clone(&counters))),
             pins: Pins::default(),
-            policy: Mutex::new(Box::new(S3Fifo::new())),
+            policies: Mutex::default(),
             budget_bytes,
             demotion: nvme.map(|nvme| Demotion::new(nvme, budget_bytes)),
             counters,
@@ -75,7 +78,7 @@ impl RamTier {
         }
         let mut is_backed = true;
         while let Some((first, bytes)) = first_unbacked(&page, claim.unbacked()) {
-            let Some(extents) = self.allocate(bytes) else {
+            let Some(extents) = self.allocate(page.object.domain, bytes) else {
                 is_backed = false;
                 break;
             };
@@ -99,44 +102,54 @@ impl RamTier {
                 .is_some_and(|entry| entry.is_pinned())
                 && self.pin_page(page);
         if !is_pinned {
-            self.policy.lock().insert(page.key, page.frame.backed_bytes());
+            let bytes = page.frame.backed_bytes();
+            self.with_policy(page.object.domain, |policy| policy.insert(page.key, bytes));
         }
     }
 
+    /// Does something with the policy of a domain.
+    fn with_policy<T>(&self, domain: TrustDomain, act: impl FnOnce(&mut dyn Eviction) -> T) -> T {
+        let mut policies = self.policies.lock();
+        let policy = policies.entry(domain).or_insert_with(|| Box::new(S3Fifo::new()));
+        act(policy.as_mut())
+    }
+
     /// Memory, by eviction if needed.
-    pub(crate) fn allocate(&self, bytes: u64) -> Option<Vec<Extent>> {
+    pub(crate) fn allocate(&self, domain: TrustDomain, bytes: u64) -> Option<Vec<Extent>> {
         if bytes > self.budget_bytes {
             return None;
         }
         loop {
-            if let Some(extents) = self.arena.allocate(bytes) {
+            if let Some(extents) = self.arena.allocate(domain, bytes) {
                 self.wake_demoter();
                 return Some(extents);
             }
-            self.evict_one()?;
+            self.make_room(domain)?;
         }
     }
 
-    /// Memory for the pages of an object that lies together; without a tier below, by eviction of
+    /// Memory for the pages of an object that lies together, or in few pieces; without a tier below, by eviction of
     /// as many bytes if needed.
-    pub(crate) fn allocate_run(&self, object_bytes: u64) -> Option<Vec<Extent>> {
-        if object_bytes > self.arena.segment_bytes() {
-            return None;
-        }
-        let pages = (0..page_count(object_bytes) as u32).map(PageIndex);
-        let parts: Vec<u64> = pages.map(|page| page_bytes(object_bytes, page)).collect();
-        if let Some(extents) = self.arena.allocate_run(&parts) {
+    pub(crate) fn allocate_run(&self, domain: TrustDomain, object_bytes: u64) -> Option<Vec<Extent>> {
+        let allocate = |shape| {
+            let extents = self.arena.allocate_run(domain, object_bytes, shape)?;
             self.wake_demoter();
+            Some(extents)
+        };
+        if let Some(extents) = allocate(RunShape::Whole) {
             return Some(extents);
         }
-        if self.demotion.is_some() {
-            return None; // What is evicted here would be lost to NVMe; scattered memory is good enough.
+        if self.demotion.is_none() {
+            // With a tier below, what is evicted here would be lost to it, and scattered memory is good enough.
+            let mut evicted_bytes = 0;
+            while evicted_bytes < object_bytes {
+                evicted_bytes += self.make_room(domain)?;
+            }
+            if let Some(extents) = allocate(RunShape::Whole) {
+                return Some(extents);
+            }
         }
-        let mut evicted_bytes = 0;
-        while evicted_bytes < object_bytes {
-            evicted_bytes += self.evict_one()?;
-        }
-        self.arena.allocate_run(&parts)
+        allocate(RunShape::Pieces)
     }
 
     /// A run for an object that is about to be read whole; shared with those who read it already.
@@ -146,8 +159,7 @@ impl RamTier {
         if let Some(run) = of_entry.upgrade() {
             return Some(run);
         }
-        let fits = bytes > PAGE_BYTES && bytes <= self.arena.segment_bytes();
-        if !fits
+        if bytes <= PAGE_BYTES
             || !entry.is_empty()
             || !self
                 .counters
@@ -156,7 +168,7 @@ impl RamTier {
         {
             return None;
         }
-        let Some(extents) = self.allocate_run(bytes) else {
+        let Some(extents) = self.allocate_run(entry.object.domain, bytes) else {
             self.counters.reserved_bytes.sub(bytes);
             return None;
         };
@@ -166,8 +178,8 @@ impl RamTier {
     }
 
     /// A page was read again: it should stay longer.
-    pub(crate) fn touch(&self, key: &PageKey) {
-        self.policy.lock().touch(key);
+    pub(crate) fn touch(&self, page: &Page) {
+        self.with_policy(page.object.domain, |policy| policy.touch(&page.key));
     }
 
     /// Takes a bad page out of the index; whoever holds it keeps it, nobody else finds it.
@@ -176,13 +188,11 @@ impl RamTier {
         let object = &page.object;
         tracing::warn!(bucket = %object.bucket, key = %object.key, page = %page.key.page, blocks = ?corrupt,
             "page in ram does not match its checksum, dropped");
-        if let Some(page) = self.index.take(&page.key, |found| Arc::ptr_eq(found, page)) {
-            self.release(&page);
-        }
+        self.expel(page);
     }
 
-    /// Takes a page out of the index although somebody holds it.
-    pub(crate) fn quarantine_silently(&self, page: &Arc<Page>) {
+    /// Takes a page out of the index, whoever holds it.
+    pub(crate) fn expel(&self, page: &Arc<Page>) {
         if let Some(page) = self.index.take(&page.key, |found| Arc::ptr_eq(found, page)) {
             self.release(&page);
         }
@@ -204,7 +214,7 @@ impl RamTier {
 
     /// Forgets what was kept about a page that left the index; how many bytes it had.
     pub(crate) fn release(&self, page: &Arc<Page>) -> u64 {
-        self.policy.lock().remove(&page.key);
+        self.with_policy(page.object.domain, |policy| policy.remove(&page.key));
         page.unpin();
         let entry = self.index.get(&page.key.object);
         if let Some(successor) = entry.and_then(|entry| entry.page(page.key.page))
@@ -222,8 +232,8 @@ impl RamTier {
     }
 
     /// Takes a page that is now pinned out of the policy.
-    pub(crate) fn exempt(&self, key: &PageKey) {
-        self.policy.lock().remove(key);
+    pub(crate) fn exempt(&self, page: &Page) {
+        self.with_policy(page.object.domain, |policy| policy.remove(&page.key));
     }
 }
 

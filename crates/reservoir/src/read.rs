@@ -286,7 +286,7 @@ impl Reading {
             return Ok(None);
         }
         if page.see(blocks) && found.contains(blocks) {
-            self.reservoir.ram.touch(&page.key);
+            self.reservoir.ram.touch(page);
         }
         let tier = match () {
             () if found.contains(blocks) => Tier::Ram,

@@ -26,6 +26,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 pub(crate) use frame::{Claim, Draft, Frame};
 
+const SMALL_PAGE_BYTES: usize = 4 << 10;
+
 /// Bytes of a huge page, and what mappings are aligned to.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
@@ -156,30 +158,29 @@ impl Segment {
         }
     }
 
-    /// Gives the whole segment memory, in huge pages where the kernel allows; returns how many bytes those are.
-    ///
-    /// Takes the segment exclusively: it writes to it.
-    pub(crate) fn fault_in(&mut self) -> usize {
+    /// Gives the whole segment memory, in huge pages where the kernel allows; returns how many bytes those are. Changes no
+    /// content, so it may run while the segment is in use.
+    pub(crate) fn fault_in(&self) -> usize {
         let mut huge_bytes = 0;
         for start in (0..self.bytes).step_by(HUGE_PAGE_BYTES) {
             let bytes = HUGE_PAGE_BYTES.min(self.bytes - start);
-            // SAFETY: `start` lies inside the mapping, which nobody else uses yet (`&mut self`).
+            // SAFETY: `start` lies inside the mapping.
             let chunk = unsafe { self.base.add(start) };
-            // SAFETY: as above; collapsing needs one byte of the chunk to be there.
-            unsafe { chunk.write_volatile(0) };
-            if bytes == HUGE_PAGE_BYTES && collapse(chunk) {
+            // Collapsing needs one page of the chunk to be there.
+            if bytes == HUGE_PAGE_BYTES && populate(chunk, SMALL_PAGE_BYTES) && collapse(chunk) {
                 huge_bytes += bytes;
-                continue;
-            }
-            // SAFETY: populating changes no content; the range lies inside the mapping.
-            if unsafe { rustix::mm::madvise(chunk.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite) }
-                .is_err()
-            {
+            } else if !populate(chunk, bytes) {
                 break; // An older kernel, or no memory: first touch will do it, more slowly.
             }
         }
         huge_bytes
     }
+}
+
+/// Asks the kernel to give memory to a part of a mapping now.
+fn populate(start: NonNull<u8>, bytes: usize) -> bool {
+    // SAFETY: populating changes no content; the callers name a part of their mapping.
+    unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, Advice::LinuxPopulateWrite).is_ok() }
 }
 
 /// Asks the kernel to back one aligned 2 MiB chunk by a huge page now.
@@ -230,7 +231,7 @@ mod tests {
 
     #[test]
     fn faulting_in_covers_the_whole_segment() {
-        let mut segment = Segment::create(4 << 20, ClientAccess::Read).unwrap();
+        let segment = Segment::create(4 << 20, ClientAccess::Read).unwrap();
         assert!(segment.fault_in() <= 4 << 20);
         let mut resident = vec![0u8; (4 << 20) / 4096];
         // SAFETY: the mapping and the vector have the length that is named.

@@ -123,7 +123,7 @@ impl Staging {
         }
         let size = usize::try_from(bytes).expect("the budget fits the address space");
         match Segment::create(size, ClientAccess::Write) {
-            Ok(mut segment) => {
+            Ok(segment) => {
                 segment.fault_in();
                 let segment = Arc::new(segment);
                 Ok(Owned { segment, uid })

@@ -16,7 +16,7 @@ use crate::arena::Extent;
 use crate::page::Page;
 use crate::reservoir::Reservoir;
 use crate::segment::Draft;
-use crate::{ObjectVersion, PageKey};
+use crate::{ObjectVersion, PageKey, TrustDomain};
 
 /// All fills together hold at most one part in this many of the RAM budget.
 const FILL_SHARE: u64 = 2;
@@ -25,6 +25,7 @@ const FILL_SHARE: u64 = 2;
 #[derive(Debug)]
 pub struct Fill {
     reservoir: Arc<Reservoir>,
+    domain: TrustDomain,
     drafts: Vec<Draft>,
     /// Memory for the pages to come, side by side, if the size was known and there was such a run.
     run: VecDeque<Extent>,
@@ -36,10 +37,16 @@ pub struct Fill {
 }
 
 impl Reservoir {
-    /// Starts keeping the bytes of a write; `bytes_hint` is its size if that is known.
+    /// Starts keeping the bytes of a write to the default domain; `bytes_hint` is its size if that is known.
     pub fn begin_fill(self: &Arc<Self>, bytes_hint: Option<u64>) -> Fill {
+        self.begin_fill_in(TrustDomain::DEFAULT, bytes_hint)
+    }
+
+    /// Starts keeping the bytes of a write to a bucket of this domain.
+    pub fn begin_fill_in(self: &Arc<Self>, domain: TrustDomain, bytes_hint: Option<u64>) -> Fill {
         let mut fill = Fill {
             reservoir: Arc::clone(self),
+            domain,
             drafts: Vec::new(),
             run: VecDeque::new(),
             bytes_hint,
@@ -58,9 +65,8 @@ impl Fill {
         let Some(bytes) = self.bytes_hint else { return };
         if bytes > self.reservoir.write_fill_bytes_max {
             self.give_up();
-        } else if bytes > PAGE_BYTES && bytes <= self.reservoir.ram.arena.segment_bytes() && self.hold(bytes)
-        {
-            match self.reservoir.ram.allocate_run(bytes) {
+        } else if bytes > PAGE_BYTES && self.hold(bytes) {
+            match self.reservoir.ram.allocate_run(self.domain, bytes) {
                 Some(extents) => self.run = extents.into(),
                 None => self.unhold(bytes),
             }
@@ -85,7 +91,8 @@ impl Fill {
 
     /// The lake has the object under this version: its pages become readable.
     pub fn commit(mut self, object: &ObjectVersion) {
-        if self.given_up || self.pushed_bytes != object.bytes {
+        // Pages of one domain never lie in memory of another: a fill that began in the wrong one is lost.
+        if self.given_up || self.pushed_bytes != object.bytes || self.domain != object.domain {
             return;
         }
         let ram = &self.reservoir.ram;
@@ -114,7 +121,7 @@ impl Fill {
         if bytes == 0 || !self.hold(bytes) {
             return false;
         }
-        let Some(extents) = self.reservoir.ram.allocate(bytes) else {
+        let Some(extents) = self.reservoir.ram.allocate(self.domain, bytes) else {
             return false;
         };
         self.drafts.push(Draft::new(extents));

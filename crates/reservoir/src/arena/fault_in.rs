@@ -1,15 +1,16 @@
 //! The thread that keeps one segment ready.
 //!
 //! First touch of fresh memory is ten times slower than a copy, so it happens here and not in a fill. The thread sleeps
-//! until the arena runs low, prepares one segment and sleeps again. It ends when its owner is dropped.
+//! until the arena runs low, prepares one segment and sleeps again. Segments that were needed before they could be prepared are
+//! given huge pages here too, while they are being filled. It ends when its owner is dropped.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use forebay_core::{Error, Result};
 
-use super::{Arena, Next, shrink_budget};
-use crate::segment::{ClientAccess, Segment};
+use super::{Arena, Next, create};
+use crate::segment::Segment;
 
 /// Owns the thread.
 #[derive(Debug)]
@@ -45,44 +46,66 @@ impl Drop for FaultIn {
     }
 }
 
+/// What the thread is to do next.
+enum Work {
+    /// Make a segment of this size, already counted as held.
+    Next(u64),
+    /// Give memory to a segment that is in use already.
+    InUse(Arc<Segment>),
+}
+
 impl Arena {
     /// Prepares a segment whenever one is wanted, until it is told to stop.
     fn prepare_segments(&self) {
-        while let Some(bytes) = self.wait_until_wanted() {
-            let segment = Segment::create(
-                usize::try_from(bytes).expect("a segment fits the address space"),
-                ClientAccess::Read,
-            );
-            let segment = segment.map(|mut segment| {
-                let huge_bytes = segment.fault_in();
-                tracing::debug!(bytes, huge_bytes, "memory segment faulted in");
-                segment
-            });
-            let mut state = self.state.lock();
-            state.next = match segment {
-                Ok(segment) => Next::Ready(segment),
-                Err(error) => {
-                    shrink_budget(&mut state, bytes, &error);
-                    Next::None
+        while let Some(work) = self.wait_for_work() {
+            match work {
+                Work::Next(bytes) => self.prepare_next(bytes),
+                Work::InUse(segment) => {
+                    let huge_bytes = segment.fault_in();
+                    tracing::debug!(
+                        bytes = segment.bytes(),
+                        huge_bytes,
+                        "memory segment in use faulted in"
+                    );
                 }
-            };
-            drop(state);
-            self.space_freed.notify_waiters();
+            }
         }
     }
 
-    /// Sleeps until a segment is wanted; its size, already counted as held, or `None` when it is time to stop.
-    fn wait_until_wanted(&self) -> Option<u64> {
+    fn prepare_next(&self, bytes: u64) {
+        let segment = create(bytes).inspect(|segment| {
+            let huge_bytes = segment.fault_in();
+            tracing::debug!(bytes, huge_bytes, "memory segment faulted in");
+        });
+        let mut state = self.state.lock();
+        state.next = match segment {
+            Ok(segment) => Next::Ready(segment),
+            Err(error) => {
+                state.shrink_budget(bytes, &error);
+                Next::None
+            }
+        };
+        drop(state);
+        self.space_freed.notify_waiters();
+    }
+
+    /// Sleeps until there is work; `None` when it is time to stop.
+    fn wait_for_work(&self) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
             if state.stopped {
                 return None;
             }
+            while let Some(segment) = state.unprepared.pop() {
+                if let Some(segment) = segment.upgrade() {
+                    return Some(Work::InUse(segment));
+                }
+            }
             if matches!(state.next, Next::Wanted) {
                 state.next = Next::None;
-                if let Some(bytes) = self.reserve_segment(&mut state) {
+                if let Some(bytes) = self.reserve_within_budget(&mut state) {
                     state.next = Next::Preparing;
-                    return Some(bytes);
+                    return Some(Work::Next(bytes));
                 }
             }
             self.prepare.wait(&mut state);

@@ -14,7 +14,7 @@ fn segments_never_exceed_the_budget() {
         loop {
             // Asked first: a segment that is ready by the time of the answer is not missed.
             let is_preparing = arena.is_preparing();
-            match arena.allocate(1 << 20) {
+            match arena.allocate(TrustDomain::DEFAULT, 1 << 20) {
                 Some(more) => extents.extend(more),
                 None if is_preparing && std::time::Instant::now() < deadline => std::thread::yield_now(),
                 None => break,
@@ -32,13 +32,19 @@ fn segments_never_exceed_the_budget() {
 #[test]
 fn a_run_lies_together() {
     let arena = arena(64 << 20);
-    let parts = [1 << 20, 1 << 20, 12_345];
-    let run = arena.allocate_run(&parts).unwrap();
-    for (pair, bytes) in run.windows(2).zip(parts) {
+    let bytes = 2 * PAGE_BYTES + 12_345;
+    let run = arena
+        .allocate_run(TrustDomain::DEFAULT, bytes, RunShape::Whole)
+        .unwrap();
+    assert_eq!(
+        run.iter().map(Extent::bytes).collect::<Vec<_>>(),
+        [PAGE_BYTES, PAGE_BYTES, 12_345]
+    );
+    for pair in run.windows(2) {
         assert!(Arc::ptr_eq(pair[0].segment(), pair[1].segment()));
-        assert_eq!(pair[0].offset() + bytes as usize, pair[1].offset());
+        assert_eq!(pair[0].offset() + PAGE_BYTES as usize, pair[1].offset());
     }
-    assert_eq!(arena.held_and_used_bytes().1, parts.iter().sum::<u64>());
+    assert_eq!(arena.held_and_used_bytes().1, bytes);
     drop(run);
     assert_eq!(arena.held_and_used_bytes().1, 0);
 }
@@ -47,7 +53,7 @@ fn a_run_lies_together() {
 fn scattered_holes_of_whole_blocks_are_used() {
     let arena = arena(4 << 20);
     let mut extents: Vec<Extent> = Vec::new();
-    while let Some(more) = arena.allocate(BLOCK_BYTES) {
+    while let Some(more) = arena.allocate(TrustDomain::DEFAULT, BLOCK_BYTES) {
         extents.extend(more);
     }
     let mut number = 0;
@@ -55,7 +61,7 @@ fn scattered_holes_of_whole_blocks_are_used() {
         number += 1;
         number % 2 == 0
     });
-    let scattered = arena.allocate(1 << 20).unwrap();
+    let scattered = arena.allocate(TrustDomain::DEFAULT, 1 << 20).unwrap();
     assert_eq!(scattered.len(), 16);
     assert_eq!(scattered.iter().map(Extent::bytes).sum::<u64>(), 1 << 20);
 }
@@ -63,12 +69,12 @@ fn scattered_holes_of_whole_blocks_are_used() {
 #[test]
 fn a_failed_scattered_try_gives_everything_back() {
     let arena = arena(1 << 20);
-    let first = arena.allocate(512 << 10).unwrap();
+    let first = arena.allocate(TrustDomain::DEFAULT, 512 << 10).unwrap();
     let used = arena.held_and_used_bytes().1;
-    assert!(arena.allocate(1 << 20).is_none());
+    assert!(arena.allocate(TrustDomain::DEFAULT, 1 << 20).is_none());
     assert_eq!(arena.held_and_used_bytes().1, used);
     drop(first);
-    assert!(arena.allocate(1 << 20).is_some());
+    assert!(arena.allocate(TrustDomain::DEFAULT, 1 << 20).is_some());
 }
 
 /// Mixed sizes, oldest first out, as eviction does it: how much of the memory is lost to holes and rounding.
@@ -83,7 +89,7 @@ fn mixed_sizes_waste_little_under_churn() {
         let exponent = 12.0 + 8.0 * random.f64();
         let bytes = exponent.exp2() as u64;
         loop {
-            if let Some(extents) = arena.allocate(bytes) {
+            if let Some(extents) = arena.allocate(TrustDomain::DEFAULT, bytes) {
                 held.push_back(extents);
                 break;
             }

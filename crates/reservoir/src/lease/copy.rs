@@ -61,7 +61,7 @@ impl Copies {
             counters: Arc::clone(&self.counters),
         };
         let segment_bytes = usize::try_from(segment_bytes).expect("a copy fits the address space");
-        let mut segment = Segment::create(segment_bytes, ClientAccess::Read)?;
+        let segment = Segment::create(segment_bytes, ClientAccess::Read)?;
         if segment_bytes >= HUGE_PAGE_BYTES {
             segment.fault_in();
         }

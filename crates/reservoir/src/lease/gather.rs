@@ -76,11 +76,11 @@ impl Gathering {
     }
 
     /// Takes the next piece.
-    pub(super) fn take(&mut self, piece: Piece) -> Result<()> {
+    pub(super) fn take(&mut self, piece: &Piece) -> Result<()> {
         self.tiers.add(piece.tier, piece.bytes.len() as u64);
         match &mut self.into {
             Into::Copy(draft) => draft.push(&piece.bytes),
-            Into::Pages(spans) => match find(&self.reservoir, self.id, &piece) {
+            Into::Pages(spans) => match find(&self.reservoir, self.id, piece) {
                 Some(found) => extend(spans, found),
                 None => {
                     let mut draft = self

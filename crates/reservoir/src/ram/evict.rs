@@ -12,9 +12,10 @@ use forebay_core::PAGE_BYTES;
 use tokio::sync::Notify;
 
 use super::RamTier;
-use crate::PageKey;
+use crate::arena::DomainClaim;
 use crate::nvme::NvmeStore;
 use crate::page::Page;
+use crate::{PageKey, TrustDomain};
 
 /// The reserve is one part in this many of the budget, within limits.
 const RESERVE_SHARE: u64 = 32;
@@ -40,31 +41,55 @@ impl Demotion {
 }
 
 impl RamTier {
-    /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
+    /// Evicts something for a domain that needs memory; how many bytes came free, `None` if nothing can go.
+    ///
+    /// A domain below its share takes a segment from others; else its own pages go, and if none can, others are asked again.
+    pub(super) fn make_room(&self, domain: TrustDomain) -> Option<u64> {
+        self.empty_segment_for(domain, DomainClaim::Share)
+            .or_else(|| self.evict_one_of(domain))
+            .or_else(|| self.empty_segment_for(domain, DomainClaim::Need))
+    }
+
+    /// Evicts one page of any domain.
+    #[cfg(test)]
     pub(crate) fn evict_one(&self) -> Option<u64> {
+        let domains: Vec<_> = self.policies.lock().keys().copied().collect();
+        domains.into_iter().find_map(|domain| self.evict_one_of(domain))
+    }
+
+    /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
+    fn evict_one_of(&self, domain: TrustDomain) -> Option<u64> {
         loop {
-            let page = self.next_victim()?;
-            let bytes = page.frame.backed_bytes();
-            let is_lost = self.demotion.as_ref().is_some_and(|demotion| {
-                let there = demotion.nvme.lookup(&page.key).unwrap_or_default();
-                !there.contains(page.frame.present())
-            });
-            if self.finish_eviction(page) {
-                self.counters.demotions_dropped.add(u64::from(is_lost));
+            let page = self.next_victim(domain)?;
+            if let Some(bytes) = self.evict(page) {
                 return Some(bytes);
             }
         }
     }
 
+    /// Evicts a page that the policy does not know any more; how many bytes it had, `None` if somebody holds it.
+    pub(super) fn evict(&self, page: Arc<Page>) -> Option<u64> {
+        let bytes = page.frame.backed_bytes();
+        let is_lost = self.demotion.as_ref().is_some_and(|demotion| {
+            let there = demotion.nvme.lookup(&page.key).unwrap_or_default();
+            !there.contains(page.frame.present())
+        });
+        if !self.finish_eviction(page) {
+            return None;
+        }
+        self.counters.demotions_dropped.add(u64::from(is_lost));
+        Some(bytes)
+    }
+
     /// The page that should go next. It is still in the index, but the policy does not know it any more.
-    pub(crate) fn next_victim(&self) -> Option<Arc<Page>> {
+    pub(crate) fn next_victim(&self, domain: TrustDomain) -> Option<Arc<Page>> {
         loop {
             let mut may_go = |key: &PageKey| {
                 self.index
                     .get(&key.object)
                     .is_none_or(|entry| entry.is_idle(key.page))
             };
-            let key = self.policy.lock().victim(&mut may_go)?;
+            let key = self.with_policy(domain, |policy| policy.victim(&mut may_go))?;
             if let Some(page) = self.index.get(&key.object).and_then(|entry| entry.page(key.page)) {
                 return Some(page);
             }
@@ -126,6 +151,6 @@ impl RamTier {
         if self.arena.available_bytes() + pending_bytes >= demotion.reserve_bytes {
             return None;
         }
-        self.next_victim()
+        self.next_victim(self.arena.busiest_domain())
     }
 }

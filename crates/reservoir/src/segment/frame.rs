@@ -15,6 +15,7 @@ use forebay_core::{BLOCK_BYTES, BlockMask};
 
 use super::{Segment, SegmentId};
 use crate::arena::Extent;
+use crate::free_space::units_of;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
 
@@ -184,6 +185,15 @@ impl Frame {
             at = next;
         }
         true
+    }
+
+    /// Says in which segment each block has memory, and how many units.
+    pub(crate) fn visit_memory(&self, mut visit: impl FnMut(SegmentId, u32)) {
+        for (block, slot) in (0..).zip(&self.blocks) {
+            if let Some(memory) = slot.memory.get() {
+                visit(memory.segment().id(), units_of(self.block_bytes(block) as u64));
+            }
+        }
     }
 
     /// The checksum that was recorded when the block was filled.

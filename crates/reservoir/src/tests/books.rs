@@ -31,7 +31,7 @@ async fn a_page_that_is_pinned_while_it_is_being_evicted_stays() {
     let (reservoir, source) = (reservoir(16 * MIB).await, FakeSource::new());
     let object = object("a", "1", MIB);
     check(&reservoir, &object, whole(&object), &source).await;
-    let victim = reservoir.ram.next_victim().unwrap();
+    let victim = reservoir.ram.next_victim(crate::TrustDomain::DEFAULT).unwrap();
     reservoir.pin(&bucket(), "");
     assert!(!reservoir.ram.finish_eviction(victim));
     assert_eq!(left_after_eviction(&reservoir), 1);

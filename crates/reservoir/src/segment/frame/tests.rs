@@ -7,7 +7,10 @@ fn frame_with(arena: &Arc<Arena>, bytes: u64, blocks: BlockMask) -> Arc<Frame> {
     for block in blocks.blocks() {
         let block_bytes = frame.block_bytes(block);
         let mut alone = claim.split_off(BlockMask(1 << block)).unwrap();
-        for extent in arena.allocate(block_bytes as u64).unwrap() {
+        for extent in arena
+            .allocate(crate::TrustDomain::DEFAULT, block_bytes as u64)
+            .unwrap()
+        {
             alone.attach(block, extent);
         }
         let content = vec![block as u8 + 1; block_bytes];
@@ -63,7 +66,7 @@ fn a_flipped_bit_is_found_in_its_block() {
 fn a_draft_of_unknown_size_gives_back_what_it_did_not_use() {
     let arena = Arc::new(Arena::new(4 << 20));
     let content: Vec<u8> = (0..BLOCK + 100).map(|number| number as u8).collect();
-    let mut draft = Draft::new(arena.allocate(1 << 20).unwrap());
+    let mut draft = Draft::new(arena.allocate(crate::TrustDomain::DEFAULT, 1 << 20).unwrap());
     for chunk in content.chunks(999) {
         assert_eq!(draft.push(chunk), chunk.len());
     }
@@ -76,7 +79,7 @@ fn a_draft_of_unknown_size_gives_back_what_it_did_not_use() {
 #[test]
 fn a_full_draft_takes_no_more() {
     let arena = Arc::new(Arena::new(4 << 20));
-    let mut draft = Draft::new(arena.allocate(100).unwrap());
+    let mut draft = Draft::new(arena.allocate(crate::TrustDomain::DEFAULT, 100).unwrap());
     assert_eq!(draft.push(&[1; 150]), 100);
     assert_eq!(draft.push(&[1; 150]), 0);
     assert_eq!(draft.into_frame().bytes(), 100);
