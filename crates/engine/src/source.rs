@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::{ByteRange, Result};
-use forebay_lake::FetchPriority;
-use forebay_reservoir::{ObjectVersion, Priority, Source};
+use forebay_lake::{FetchPriority, FetchUrgency};
+use forebay_reservoir::{ObjectVersion, Priority, Source, Urgency};
 use futures::stream::BoxStream;
 
 use crate::bucket::Buckets;
@@ -29,17 +29,17 @@ impl Source for LakeSource {
         &self,
         object: &ObjectVersion,
         range: ByteRange,
-        priority: Priority,
+        urgency: &Urgency,
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let bucket = self.buckets.open(&object.bucket)?;
         let key = bucket.full_key(&object.key)?;
-        let priority = match priority {
-            Priority::Demand => FetchPriority::Demand,
-            Priority::ReadAhead => FetchPriority::ReadAhead,
+        let urgency = match urgency.now() {
+            Priority::Demand => FetchPriority::Demand.into(),
+            Priority::ReadAhead => FetchUrgency::read_ahead_until(urgency.raised()),
         };
         bucket
             .handle
             .scheduler
-            .fetch(&key, &object.version, object.bytes, range, priority)
+            .fetch(&key, &object.version, object.bytes, range, urgency)
     }
 }

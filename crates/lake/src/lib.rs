@@ -29,6 +29,6 @@ pub use open::{AddressStyle, OpenOptions, open};
 pub use operation::Operation;
 pub use prefixed::Prefixed;
 pub use retry::{RetryBudget, RetryPolicy};
-pub use scheduler::{FetchPriority, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
+pub use scheduler::{FetchPriority, FetchUrgency, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
 pub use selftest::LakeReport;
 pub use throttled::{ThrottleOptions, Throttled};

@@ -33,7 +33,8 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Version};
-use futures::{StreamExt, TryStreamExt};
+use futures::future::{BoxFuture, Shared as SharedFuture};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -56,6 +57,31 @@ pub enum FetchPriority {
     Demand,
     /// Nobody waits yet.
     ReadAhead,
+}
+
+/// How urgent a fetch is, now and later. Clones share it.
+#[derive(Debug, Clone)]
+pub struct FetchUrgency {
+    /// Ends when read-ahead becomes demand; nothing if it was demand from the start.
+    raised: Option<SharedFuture<BoxFuture<'static, ()>>>,
+}
+
+impl FetchUrgency {
+    /// Read-ahead until the future ends, then demand: somebody waits for the bytes by now.
+    pub fn read_ahead_until(raised: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self {
+            raised: Some(raised.boxed().shared()),
+        }
+    }
+}
+
+impl From<FetchPriority> for FetchUrgency {
+    fn from(priority: FetchPriority) -> Self {
+        match priority {
+            FetchPriority::Demand => Self { raised: None },
+            FetchPriority::ReadAhead => Self::read_ahead_until(std::future::pending()),
+        }
+    }
 }
 
 /// Limits of a [`ReadScheduler`].
@@ -184,7 +210,7 @@ impl ReadScheduler {
         version: &Version,
         object_bytes: u64,
         range: ByteRange,
-        priority: FetchPriority,
+        urgency: impl Into<FetchUrgency>,
     ) -> Result<ByteStream> {
         if range.end() > object_bytes {
             return Err(
@@ -203,7 +229,7 @@ impl ReadScheduler {
         let mut fetch = Fetch {
             shared: Arc::clone(&self.shared),
             target,
-            priority,
+            urgency: urgency.into(),
             waiting: Box::new(parts),
             running: VecDeque::new(),
         };
@@ -282,7 +308,7 @@ struct Running {
 struct Fetch {
     shared: Arc<Shared>,
     target: Arc<Target>,
-    priority: FetchPriority,
+    urgency: FetchUrgency,
     waiting: Box<dyn Iterator<Item = ByteRange> + Send>,
     running: VecDeque<Running>,
 }
@@ -293,10 +319,13 @@ impl Fetch {
         while self.running.len() < self.shared.options.parts_ahead_max.max(1) {
             let Some(range) = self.waiting.next() else { return };
             let (sender, chunks) = mpsc::channel(self.shared.options.chunks_waiting_max.max(1));
-            let (shared, target, priority) =
-                (Arc::clone(&self.shared), Arc::clone(&self.target), self.priority);
+            let (shared, target, urgency) = (
+                Arc::clone(&self.shared),
+                Arc::clone(&self.target),
+                self.urgency.clone(),
+            );
             let task =
-                tokio::spawn(async move { part::run(&shared, &target, range, priority, &sender).await });
+                tokio::spawn(async move { part::run(&shared, &target, range, &urgency, &sender).await });
             let task = AbortOnDropHandle::new(task);
             self.running.push_back(Running {
                 chunks,

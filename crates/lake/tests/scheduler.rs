@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use forebay_core::{ByteRange, Kind, ObjectKey, Result, Version};
 use forebay_lake::{
-    ByteStream, Counted, Fault, Faulty, FetchPriority, Lake, MemoryLake, Operation, PutOptions,
+    ByteStream, Counted, Fault, Faulty, FetchPriority, FetchUrgency, Lake, MemoryLake, Operation, PutOptions,
     ReadScheduler, RetryPolicy, SchedulerOptions,
 };
 use forebay_testkit::{patterned, read_all, until};
@@ -349,6 +349,40 @@ async fn demand_overtakes_waiting_read_ahead() {
         "demand is the next request"
     );
     assert!(read_all(ahead).await.is_ok(), "read-ahead comes after it");
+}
+
+#[tokio::test]
+async fn read_ahead_that_somebody_waits_for_overtakes_other_read_ahead() {
+    let one_at_a_time = SchedulerOptions {
+        in_flight_max: 1,
+        stall_max: Duration::from_secs(60),
+        ..options()
+    };
+    let bench = Bench::new(1000, one_at_a_time).await;
+    bench.faulty.script(Operation::Get, Fault::Stall);
+    let first = bench.fetch_as(0, 1, FetchPriority::Demand);
+    until("the lake is busy", || bench.faulty.stalled() == 1).await;
+    bench.faulty.script(Operation::Get, Fault::Error(Kind::NotFound));
+    let other = bench.fetch_as(1, 2, FetchPriority::ReadAhead);
+    let (raise, raised) = tokio::sync::oneshot::channel::<()>();
+    let wanted = FetchUrgency::read_ahead_until(async move { drop(raised.await) });
+    let range = ByteRange::new(2, 3).unwrap();
+    let wanted = bench
+        .scheduler
+        .fetch(&bench.key, &bench.version, 1000, range, wanted)
+        .unwrap();
+    tokio::task::yield_now().await;
+    raise.send(()).unwrap();
+    tokio::task::yield_now().await;
+    bench.faulty.release();
+    assert!(read_all(first).await.is_ok());
+    assert_eq!(
+        read_all(wanted).await.unwrap_err().kind(),
+        Kind::NotFound,
+        "what was raised is the next request"
+    );
+    assert!(read_all(other).await.is_ok(), "the other one comes after it");
+    assert_eq!(bench.scheduler.stats().in_flight, 0);
 }
 
 #[tokio::test]

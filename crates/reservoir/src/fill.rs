@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::nvme::NvmeStore;
 use crate::page::PageClaim;
 use crate::stats::Counters;
-use crate::{ObjectVersion, Priority, Source};
+use crate::{ObjectVersion, Priority, Source, Urgency};
 
 /// A stretch is not longer than this, so that several are fetched side by side.
 const STRETCH_BYTES_MAX: u64 = 16 << 20;
@@ -37,7 +37,7 @@ pub(crate) struct Filler {
 pub(crate) struct Want {
     pub(crate) object: Arc<ObjectVersion>,
     pub(crate) source: Arc<dyn Source>,
-    pub(crate) priority: Priority,
+    pub(crate) urgency: Urgency,
 }
 
 impl Filler {
@@ -153,7 +153,7 @@ fn claimed_range(claim: &PageClaim) -> Option<ByteRange> {
 /// Fills a stretch from the source; a failure goes to those who wait.
 async fn fetch(mut stretch: Stretch, want: Want, counters: Arc<Counters>) {
     let bytes = stretch.range.len();
-    let _in_flight = InFlight::start(bytes, want.priority, &counters);
+    let _in_flight = InFlight::start(bytes, want.urgency.now(), &counters);
     let Err(error) = copy_from_source(&mut stretch, &want).await else {
         return;
     };
@@ -165,7 +165,7 @@ async fn fetch(mut stretch: Stretch, want: Want, counters: Arc<Counters>) {
 async fn copy_from_source(stretch: &mut Stretch, want: &Want) -> Result<()> {
     let mut stream = want
         .source
-        .fetch(&want.object, stretch.range, want.priority)
+        .fetch(&want.object, stretch.range, &want.urgency)
         .await?;
     let mut writer = StretchWriter {
         claims: &mut stretch.claims,

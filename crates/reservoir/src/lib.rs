@@ -11,7 +11,7 @@
 //! use std::{sync::Arc, time::Duration};
 //! use bytes::Bytes;
 //! use forebay_core::{BucketName, ByteRange, ObjectKey, Result, SystemClock, Version};
-//! use forebay_reservoir::{ObjectVersion, Priority, Reservoir, ReservoirOptions, Source, TrustDomain};
+//! use forebay_reservoir::{ObjectVersion, Reservoir, ReservoirOptions, Source, TrustDomain, Urgency};
 //! use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
 //!
 //! /// A lake full of zeros.
@@ -20,7 +20,7 @@
 //!
 //! #[async_trait::async_trait]
 //! impl Source for Zeros {
-//!     async fn fetch(&self, _: &ObjectVersion, range: ByteRange, _: Priority) -> Result<BoxStream<'static, Result<Bytes>>> {
+//!     async fn fetch(&self, _: &ObjectVersion, range: ByteRange, _: &Urgency) -> Result<BoxStream<'static, Result<Bytes>>> {
 //!         let body = Bytes::from(vec![0; range.len() as usize]);
 //!         Ok(stream::iter([Ok(body)]).boxed())
 //!     }
@@ -89,7 +89,7 @@ pub use options::ReservoirOptions;
 pub use piece::{Piece, PieceStream, Tier};
 pub use reservoir::{CacheChange, Reservoir, Residency};
 pub use segment::SegmentId;
-pub use source::{Priority, Source};
+pub use source::{Priority, Source, Urgency};
 pub use staging::{Staging, StagingBuffer, StagingStats};
 pub use stats::ReservoirStats;
 pub use write_fill::Fill;

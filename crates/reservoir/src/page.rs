@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use crate::segment::{Claim, Frame};
 use crate::stats::Counters;
-use crate::{ObjectVersion, PageKey};
+use crate::{ObjectVersion, PageKey, Urgency};
 
 /// One page of one object version in RAM.
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Page {
     changed: Notify,
     /// Why the last claim was given up; gone when the next one starts.
     given_up: Mutex<Option<GivenUp>>,
+    /// Claimed blocks that are read-ahead, with what raises their fetch.
+    ahead: Mutex<Vec<(BlockMask, Urgency)>>,
     /// Blocks that came from NVMe.
     from_nvme: AtomicU16,
     /// Blocks that were handed out at least once.
@@ -76,6 +78,7 @@ impl Page {
             frame: Arc::new(frame),
             changed: Notify::new(),
             given_up: Mutex::new(None),
+            ahead: Mutex::default(),
             from_nvme: AtomicU16::new(0),
             seen: AtomicU16::new(0),
             pinned: AtomicBool::new(false),
@@ -93,6 +96,27 @@ impl Page {
             claim,
             page: Arc::clone(self),
         })
+    }
+
+    /// Claims like [`Page::claim`], for a fetch that nobody waits for yet.
+    pub(crate) fn claim_ahead(self: &Arc<Self>, wanted: BlockMask, urgency: &Urgency) -> Option<PageClaim> {
+        let mut ahead = self.ahead.lock(); // Whoever finds the blocks claimed finds what raises them, too.
+        let claim = self.claim(wanted)?;
+        let (_, claimed) = self.frame.state();
+        ahead.retain(|(blocks, _)| !blocks.intersect(claimed).without(claim.blocks()).is_empty());
+        ahead.push((claim.blocks(), urgency.clone()));
+        Some(claim)
+    }
+
+    /// Somebody wants these blocks now: the read-ahead that fetches them becomes demand.
+    pub(crate) fn hurry(&self, wanted: BlockMask) {
+        self.ahead.lock().retain(|(blocks, urgency)| {
+            let is_wanted = !blocks.intersect(wanted).is_empty();
+            if is_wanted {
+                urgency.raise();
+            }
+            !is_wanted
+        });
     }
 
     /// Waits until the block is there or nobody fills it. Cancel-safe.

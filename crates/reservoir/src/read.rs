@@ -25,7 +25,7 @@ use crate::index::EntryHandle;
 use crate::page::{InWindow, Page, PageClaim, Waited};
 use crate::reservoir::Reservoir;
 use crate::run::Run;
-use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
+use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier, Urgency};
 
 use bypass::Bypass;
 pub(crate) use flight::Flights;
@@ -100,7 +100,7 @@ impl Reservoir {
         let want = Want {
             object: Arc::clone(&entry.object),
             source: Arc::clone(source),
-            priority: Priority::Demand,
+            urgency: Urgency::new(Priority::Demand),
         };
         let reading = Reading {
             reservoir: Arc::clone(self),
@@ -136,10 +136,14 @@ impl Reservoir {
         if in_flight + range.len() > self.ram.budget_bytes() / WINDOW_SHARE {
             return;
         }
+        let want = Want {
+            urgency: Urgency::new(Priority::ReadAhead),
+            ..want.clone()
+        };
         let mut claims = Vec::new();
         for index in range.pages() {
             let page = self.ram.index.page(entry, index);
-            let Some(mut claim) = page.claim(wanted_blocks(index, range)) else {
+            let Some(mut claim) = page.claim_ahead(wanted_blocks(index, range), &want.urgency) else {
                 continue;
             };
             if !self.ram.back(&mut claim, None) {
@@ -149,10 +153,6 @@ impl Reservoir {
             }
             claims.push(claim);
         }
-        let want = Want {
-            priority: Priority::ReadAhead,
-            ..want.clone()
-        };
         self.filler.start(claims, &want);
     }
 }
@@ -231,6 +231,9 @@ impl Reading {
                     break;
                 }
                 claims.push(claim);
+            }
+            if !found.contains(wanted) {
+                page.hurry(wanted);
             }
             let page = InWindow::new(page);
             self.ahead.push_back(Planned { page, found });

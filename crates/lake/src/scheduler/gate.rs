@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::FetchPriority;
+use super::{FetchPriority, FetchUrgency};
 
 /// One burst of errors shrinks the window once.
 const REACTION: Duration = Duration::from_millis(200);
@@ -75,8 +75,19 @@ impl Gate {
         })
     }
 
-    /// Waits for a place. Cancel-safe.
-    pub(crate) async fn enter(self: &Arc<Self>, priority: FetchPriority) -> Result<Permit> {
+    /// Waits for a place; a read-ahead that is raised meanwhile goes over to those in demand. Cancel-safe.
+    pub(crate) async fn enter(self: &Arc<Self>, urgency: &FetchUrgency) -> Result<Permit> {
+        if let Some(raised) = &urgency.raised {
+            tokio::select! {
+                biased;
+                () = raised.clone() => {}
+                permit = self.wait(FetchPriority::ReadAhead) => return permit,
+            }
+        }
+        self.wait(FetchPriority::Demand).await
+    }
+
+    async fn wait(self: &Arc<Self>, priority: FetchPriority) -> Result<Permit> {
         let place = {
             let mut state = self.state.lock();
             if state.demand.len() + state.ahead.len() >= self.waiting_max {

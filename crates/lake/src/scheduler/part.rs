@@ -16,7 +16,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, timeout};
 
 use super::gate::Permit;
-use super::{FetchPriority, Shared};
+use super::{FetchUrgency, Shared};
 use crate::{ByteStream, GetOptions, GetRange};
 
 /// What is being read.
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     shared: &Shared,
     target: &Target,
     range: ByteRange,
-    priority: FetchPriority,
+    urgency: &FetchUrgency,
     chunks: &Chunks,
 ) {
     let mut next = range.start();
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     let mut progress_at = Instant::now();
     while let Ok(rest) = ByteRange::new(next, range.end()) {
         let before = next;
-        let error = match attempt(shared, target, rest, priority, chunks, &mut next).await {
+        let error = match attempt(shared, target, rest, urgency, chunks, &mut next).await {
             Ok(Ended::Complete) => {
                 shared.gate.grow();
                 shared.budget.refund();
@@ -98,11 +98,11 @@ async fn attempt(
     shared: &Shared,
     target: &Target,
     rest: ByteRange,
-    priority: FetchPriority,
+    urgency: &FetchUrgency,
     chunks: &Chunks,
     next: &mut u64,
 ) -> Result<Ended> {
-    let Some(permit) = enter(shared, priority, chunks).await? else {
+    let Some(permit) = enter(shared, urgency, chunks).await? else {
         return Ok(Ended::ReaderGone);
     };
     let (first, mut body, permit) = tokio::select! {
@@ -128,16 +128,16 @@ async fn attempt(
             return Ok(Ended::Complete);
         }
         if permit.is_none() {
-            permit = enter(shared, priority, chunks).await?;
+            permit = enter(shared, urgency, chunks).await?;
         }
         chunk = next_chunk(&mut body, shared.options.stall_max).await?;
     }
 }
 
 /// Waits for a place at the lake; `None` if the reader has gone meanwhile.
-async fn enter(shared: &Shared, priority: FetchPriority, chunks: &Chunks) -> Result<Option<Permit>> {
+async fn enter(shared: &Shared, urgency: &FetchUrgency, chunks: &Chunks) -> Result<Option<Permit>> {
     tokio::select! {
-        permit = shared.gate.enter(priority) => permit.map(Some),
+        permit = shared.gate.enter(urgency) => permit.map(Some),
         () = chunks.closed() => Ok(None),
     }
 }

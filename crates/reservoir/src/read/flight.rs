@@ -255,7 +255,7 @@ impl Puller {
 
     async fn pull_all(&self, want: &Want) -> Result<()> {
         let range = self.flight.range;
-        let mut stream = want.source.fetch(&want.object, range, want.priority).await?;
+        let mut stream = want.source.fetch(&want.object, range, &want.urgency).await?;
         loop {
             let Some(chunk) = stream.next().await else {
                 return Err(

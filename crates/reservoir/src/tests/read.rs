@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use forebay_core::{BLOCK_BYTES, Kind};
+use futures::StreamExt;
 use futures::future::join_all;
 
 use super::*;
@@ -183,4 +184,30 @@ async fn an_unread_stream_fetches_nothing() {
     drop(reservoir.read(&object, whole(&object), &shared(&source)));
     assert_eq!(source.request_count(), 0);
     assert_eq!(reservoir.stats().ram_pages, 0);
+}
+
+#[tokio::test]
+async fn a_reader_that_joins_read_ahead_makes_it_demand() {
+    let options = ReservoirOptions {
+        read_ahead_bytes_max: 8 * MIB,
+        ..options(64 * MIB)
+    };
+    let (reservoir, source) = (Reservoir::open(options).await.unwrap(), FakeSource::new());
+    let object = object("a", "1", 32 * MIB);
+    for start in [0, MIB] {
+        check(&reservoir, &object, range(start, start + MIB), &source).await;
+    }
+    source.close_gate();
+    let mut third = reservoir.read(&object, range(2 * MIB, 3 * MIB), &shared(&source));
+    assert!(futures::poll!(third.next()).is_pending());
+    eventually("read-ahead is under way", || source.request_count() == 4).await;
+    let ahead = source.urgencies.lock()[3].clone();
+    assert_eq!(source.requests.lock()[3].1, Priority::ReadAhead);
+    assert_eq!(ahead.now(), Priority::ReadAhead);
+    let mut next = reservoir.read(&object, range(3 * MIB, 3 * MIB + 5), &shared(&source));
+    assert!(futures::poll!(next.next()).is_pending());
+    assert_eq!(ahead.now(), Priority::Demand, "somebody waits for it now");
+    assert_eq!(source.request_count(), 4, "and it is not fetched twice");
+    source.open_gate();
+    assert!(next.next().await.unwrap().is_ok());
 }

@@ -10,7 +10,7 @@ use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{ObjectId, ObjectVersion, Priority, Source};
+use crate::{ObjectId, ObjectVersion, Priority, Source, Urgency};
 
 /// The bytes of a range. Every eight say whose they are: which object version, and which eight of it.
 pub(super) fn content(object: &ObjectVersion, range: ByteRange) -> Vec<u8> {
@@ -38,6 +38,7 @@ pub(super) struct FakeSource {
     /// Bytes that were sent.
     pub(super) sent_bytes: AtomicU64,
     pub(super) requests: Mutex<Vec<(ByteRange, Priority)>>,
+    pub(super) urgencies: Mutex<Vec<Urgency>>,
     /// The next so many requests fail with this kind.
     pub(super) failures: AtomicU32,
     pub(super) failure_kind: Kind,
@@ -58,6 +59,7 @@ impl FakeSource {
         std::sync::Arc::new(Self {
             sent_bytes: AtomicU64::new(0),
             requests: Mutex::default(),
+            urgencies: Mutex::default(),
             failures: AtomicU32::new(failures),
             failure_kind,
             body_bytes_max: AtomicU64::new(u64::MAX),
@@ -101,9 +103,10 @@ impl Source for FakeSource {
         &self,
         object: &ObjectVersion,
         range: ByteRange,
-        priority: Priority,
+        urgency: &Urgency,
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
-        self.requests.lock().push((range, priority));
+        self.requests.lock().push((range, urgency.now()));
+        self.urgencies.lock().push(urgency.clone());
         let is_failure = |left: u32| left.checked_sub(1);
         if self
             .failures

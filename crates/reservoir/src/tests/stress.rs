@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 
 use super::source::tag;
 use super::*;
-use crate::Priority;
+use crate::Urgency;
 
 const SIZES: [u64; 12] = [
     1,
@@ -71,7 +71,7 @@ impl Source for Choppy {
         &self,
         object: &ObjectVersion,
         range: ByteRange,
-        priority: Priority,
+        urgency: &Urgency,
     ) -> Result<BoxStream<'static, Result<Bytes>>> {
         let (chunk_bytes, is_short, fails) = {
             let mut random = self.random.lock();
@@ -87,7 +87,7 @@ impl Source for Choppy {
                 "the lake was told to fail",
             ));
         }
-        let body = self.lake.fetch(object, range, priority).await?;
+        let body = self.lake.fetch(object, range, urgency).await?;
         let chunks = body.flat_map(move |chunk| {
             let chunk = chunk.unwrap_or_default();
             let starts = (0..chunk.len()).step_by(chunk_bytes);
