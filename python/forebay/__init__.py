@@ -1,0 +1,74 @@
+"""Forebay: the storage layer between a data lake and AI accelerators.
+
+`connect()` takes the node of this host, `open(url)` runs one inside this process; both give a `Node`.
+
+>>> import forebay
+>>> with forebay.open("memory://") as node:
+...     node.create_bucket("demo")
+...     receipt = node.put("demo/hello", b"hello, lake")
+...     bytes(node.get("demo/hello"))
+b'hello, lake'
+
+Importing it starts nothing: no thread, no connection.
+"""
+
+from forebay._native import VERSION as __version__
+from forebay._native import View, WritableBuffer
+from forebay.errors import (
+    AlreadyExistsError,
+    BusyError,
+    CancelledError,
+    ChangedError,
+    ChecksumError,
+    ConflictError,
+    CorruptError,
+    DeniedError,
+    ForebayError,
+    InternalError,
+    InvalidInputError,
+    IoError,
+    NoSpaceError,
+    NotFoundError,
+    OutOfRangeError,
+    PreconditionFailedError,
+    ThrottledError,
+    TimedOutError,
+    UnavailableError,
+    UnsupportedError,
+)
+from forebay.node import Node, connect, open  # noqa: A004 - `forebay.open` is what people expect
+from forebay.objects import Listing, ObjectInfo, PutReceipt, Sources, Stats
+
+__all__ = [
+    "AlreadyExistsError",
+    "BusyError",
+    "CancelledError",
+    "ChangedError",
+    "ChecksumError",
+    "ConflictError",
+    "CorruptError",
+    "DeniedError",
+    "ForebayError",
+    "InternalError",
+    "InvalidInputError",
+    "IoError",
+    "Listing",
+    "NoSpaceError",
+    "Node",
+    "NotFoundError",
+    "ObjectInfo",
+    "OutOfRangeError",
+    "PreconditionFailedError",
+    "PutReceipt",
+    "Sources",
+    "Stats",
+    "ThrottledError",
+    "TimedOutError",
+    "UnavailableError",
+    "UnsupportedError",
+    "View",
+    "WritableBuffer",
+    "__version__",
+    "connect",
+    "open",
+]

@@ -1,0 +1,40 @@
+"""Tensors as memory and memory as tensors, for those who have torch; it is imported only when somebody comes with it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+from forebay.errors import InvalidInputError
+
+
+def as_buffer(target: Any) -> Any:
+    """Return something with the buffer protocol that is the same memory as `target`.
+
+    A tensor on the CPU has memory but no buffer protocol; numpy shows it as bytes whatever its element type is.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(target, torch.Tensor):
+        return target
+    if target.device.type != "cpu":
+        raise InvalidInputError(
+            f"the tensor is on {target.device}; bring it to the CPU, or read into a CPU tensor first"
+        )
+    if not target.is_contiguous():
+        raise InvalidInputError("the tensor is not contiguous; use tensor.contiguous()")
+    return target.detach().reshape(-1).view(torch.uint8).numpy()
+
+
+def frombuffer(view: Any, dtype: Any = None) -> Any:
+    """Return a flat tensor over the bytes of a view, without a copy. It must not be written to: its memory is read-only."""
+    import torch
+
+    if dtype is None:
+        dtype = torch.uint8
+    if len(view) == 0:
+        return torch.empty(0, dtype=dtype)
+    with warnings.catch_warnings():
+        # torch cannot mark a tensor as read-only and warns once for each process; the caller has been told here.
+        warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+        return torch.frombuffer(view, dtype=dtype)

@@ -1,0 +1,17 @@
+"""Views that came from another process."""
+
+from __future__ import annotations
+
+from forebay import _native
+from forebay.node import TIMEOUT_SECONDS
+
+#: One client for each node whose views this process was sent; a forked child makes its own on demand from the same cache.
+_clients: dict[str, _native.Client] = {}
+
+
+def open_handle(address: str, handle: bytes) -> _native.View:
+    """Return the view behind a pickled one: the same memory, or the same version read again."""
+    client = _clients.get(address)
+    if client is None:
+        client = _clients[address] = _native.Client(address, TIMEOUT_SECONDS)
+    return client.open_handle(handle)

@@ -1,0 +1,63 @@
+//! What is asked for, from Python's words: names, ranges, tar members.
+
+use forebay_client::{Item, ItemRange, Name};
+use forebay_core::{Error, Kind, Result};
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::error;
+
+/// `offset` and `length` as `Node.get` takes them.
+pub(crate) fn range(offset: i64, length: Option<u64>) -> Result<ItemRange> {
+    match (u64::try_from(offset), length) {
+        (Ok(0), None) => Ok(ItemRange::Whole),
+        (Ok(offset), length) => Ok(ItemRange::Range {
+            offset,
+            // Cut at the end of the object by the node.
+            length: length.unwrap_or(u64::MAX - offset),
+        }),
+        (Err(_), None) => Ok(ItemRange::Last(offset.unsigned_abs())),
+        (Err(_), Some(_)) => Err(Error::new(
+            Kind::InvalidInput,
+            "a negative offset means the last bytes and takes no length",
+        )),
+    }
+}
+
+/// One item of a batch: a name, `(name, offset, length)` or `(shard, member)`.
+pub(crate) fn item(object: &Bound<'_, PyAny>) -> PyResult<Item> {
+    let py = object.py();
+    let fail = |why: &Error| error::to_err(py, why);
+    if let Ok(name) = object.cast::<PyString>() {
+        return to_item(name.to_str()?, ItemRange::Whole).map_err(|why| fail(&why));
+    }
+    let Ok(tuple) = object.cast::<PyTuple>() else {
+        return Err(error::invalid(
+            py,
+            "an item is a name, (name, offset, length) or (shard, member)",
+        ));
+    };
+    match tuple.len() {
+        2 => {
+            let (name, member): (Bound<'_, PyString>, String) = tuple.extract()?;
+            to_item(name.to_str()?, ItemRange::Member(member)).map_err(|why| fail(&why))
+        }
+        3 => {
+            let (name, offset, length): (Bound<'_, PyString>, i64, Option<u64>) = tuple.extract()?;
+            let range = range(offset, length).map_err(|why| fail(&why))?;
+            to_item(name.to_str()?, range).map_err(|why| fail(&why))
+        }
+        _ => Err(error::invalid(
+            py,
+            "an item is a name, (name, offset, length) or (shard, member)",
+        )),
+    }
+}
+
+fn to_item(name: &str, range: ItemRange) -> Result<Item> {
+    Ok(Item {
+        object: Name::parse(name)?.to_wire(),
+        range,
+        version: None,
+    })
+}

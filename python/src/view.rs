@@ -1,0 +1,242 @@
+//! `View`: read-only bytes of an object, as an object with the buffer protocol.
+//!
+//! The memory belongs to the view; `memoryview`, numpy, torch and pyarrow hold the view while they use it, so the lease ends with the
+//! last of them. [`View::release`] ends it early and refuses while somebody still looks, because a mapping that goes away under a
+//! pointer would end the process.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyBufferError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::error;
+
+/// Read-only bytes of an object or a part of it.
+#[pyclass(frozen, module = "forebay", name = "View", weakref)]
+pub(crate) struct View {
+    address: std::sync::Arc<str>,
+    view: Mutex<Option<forebay_client::View>>,
+    /// Buffers that Python holds.
+    exports: AtomicUsize,
+}
+
+impl View {
+    pub(crate) fn new(address: std::sync::Arc<str>, view: forebay_client::View) -> Self {
+        Self {
+            address,
+            view: Mutex::new(Some(view)),
+            exports: AtomicUsize::new(0),
+        }
+    }
+
+    /// A share in the bytes; an error after the release.
+    pub(crate) fn share(&self) -> PyResult<forebay_client::View> {
+        let view = self.view.lock();
+        view.clone()
+            .ok_or_else(|| PyValueError::new_err("the view was released"))
+    }
+}
+
+#[pymethods]
+impl View {
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.share()?.len())
+    }
+
+    fn __bytes__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        copied(py, &self.share()?)
+    }
+
+    unsafe fn __getbuffer__(
+        slf: &Bound<'_, Self>,
+        buffer: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let guard = this.view.lock();
+        let Some(view) = &*guard else {
+            return Err(PyBufferError::new_err("the view was released"));
+        };
+        // SAFETY: Python gave the buffer to fill. The bytes live as long as `slf`, which the buffer holds, and `release` refuses
+        // while `exports` counts it.
+        unsafe {
+            fill(
+                buffer,
+                slf.as_any(),
+                view.as_ptr().cast_mut(),
+                view.len(),
+                1,
+                flags,
+            )?
+        };
+        this.exports.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {
+        self.exports.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Gives the memory back. Refused with `BufferError` while buffers made from it live; fine if it was released before.
+    fn release(&self, py: Python<'_>) -> PyResult<()> {
+        let mut guard = self.view.lock();
+        if self.exports.load(Ordering::Relaxed) > 0 {
+            return Err(PyBufferError::new_err(
+                "the view is in use: release the memoryviews and arrays made from it first",
+            ));
+        }
+        let view = guard.take();
+        drop(guard);
+        // May tell the node.
+        py.detach(|| drop(view));
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    /// Releases it; what still uses its memory keeps it, as without the `with`.
+    #[pyo3(signature = (*_args))]
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) {
+        // Refused only while in use; then the last user ends it.
+        let _ = self.release(py);
+    }
+
+    /// The object, as `bucket/key`.
+    #[getter]
+    fn name(&self) -> PyResult<String> {
+        let view = self.share()?;
+        Ok(format!("{}/{}", view.object().bucket, view.object().key))
+    }
+
+    /// The version that the bytes belong to.
+    #[getter]
+    fn version(&self) -> PyResult<String> {
+        Ok(self.share()?.version().to_owned())
+    }
+
+    /// Size of the whole object.
+    #[getter]
+    fn object_bytes(&self) -> PyResult<u64> {
+        Ok(self.share()?.object_bytes())
+    }
+
+    /// Where in the object the bytes start.
+    #[getter]
+    fn offset(&self) -> PyResult<u64> {
+        Ok(self.share()?.offset())
+    }
+
+    /// Whether the bytes lie in the node's own memory; `False` if they were copied.
+    #[getter]
+    fn is_mapped(&self) -> PyResult<bool> {
+        Ok(self.share()?.is_mapped())
+    }
+
+    /// Whether it was released.
+    #[getter]
+    fn released(&self) -> bool {
+        self.view.lock().is_none()
+    }
+
+    /// Where the bytes came from, as `forebay.Sources`.
+    #[getter]
+    fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let sources = self.share()?.sources();
+        let class = py.import("forebay.objects")?.getattr("Sources")?;
+        class.call1((sources.ram, sources.nvme, sources.lake, sources.copied))
+    }
+
+    /// A flat tensor over the same memory, without a copy; it must not be written to. Needs torch.
+    #[pyo3(signature = (dtype=None))]
+    fn torch<'py>(slf: &Bound<'py, Self>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let module = slf.py().import("forebay._torch")?;
+        module.getattr("frombuffer")?.call1((slf, dtype))
+    }
+
+    /// Pickles as a handle: whoever unpickles it looks at the same memory, or reads the same version again.
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (String, Bound<'py, PyBytes>))> {
+        let handle = self.share()?.handle().encode();
+        let handle = handle.map_err(|why| error::to_err(py, &why))?;
+        let open = py.import("forebay._views")?.getattr("open_handle")?;
+        Ok((open, (self.address.to_string(), PyBytes::new(py, &handle))))
+    }
+
+    fn __repr__(&self) -> String {
+        match &*self.view.lock() {
+            Some(view) => {
+                let object = view.object();
+                format!(
+                    "<forebay.View of {} bytes of {}/{}>",
+                    view.len(),
+                    object.bucket,
+                    object.key
+                )
+            }
+            None => "<forebay.View, released>".to_owned(),
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        let view = self.view.get_mut().take();
+        // The lease may have to be given back over the socket, which must not hold up the other threads of the interpreter.
+        let _ = Python::try_attach(|py| py.detach(|| drop(view)));
+    }
+}
+
+/// The bytes in a `bytes`, copied once without the interpreter.
+pub(crate) fn copied<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    let (object, start) = uninitialised(py, bytes.len())?;
+    let target = start as usize;
+    py.detach(|| {
+        // SAFETY: `start` has room for all of them, and nobody else has seen the object yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target as *mut u8, bytes.len()) };
+    });
+    Ok(object)
+}
+
+/// A `bytes` of this size that has to be written before anybody sees it, and where it starts.
+pub(crate) fn uninitialised(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_, PyBytes>, *mut u8)> {
+    let size = ffi::Py_ssize_t::try_from(bytes)?;
+    // SAFETY: a null pointer asks for an object without content; the result is checked.
+    unsafe {
+        let object = ffi::PyBytes_FromStringAndSize(std::ptr::null(), size);
+        let object = Bound::from_owned_ptr_or_err(py, object)?.cast_into_unchecked::<PyBytes>();
+        let start = ffi::PyBytes_AsString(object.as_ptr()).cast::<u8>();
+        Ok((object, start))
+    }
+}
+
+/// Fills in what Python asked for.
+///
+/// # Safety
+///
+/// `buffer` is one that Python wants filled; `start` and `bytes` are valid as long as `owner` lives and counts the export.
+pub(crate) unsafe fn fill(
+    buffer: *mut ffi::Py_buffer,
+    owner: &Bound<'_, PyAny>,
+    start: *mut u8,
+    bytes: usize,
+    readonly: c_int,
+    flags: c_int,
+) -> PyResult<()> {
+    let size = ffi::Py_ssize_t::try_from(bytes)?;
+    // SAFETY: as promised by the caller; it takes a reference to the owner itself.
+    let result =
+        unsafe { ffi::PyBuffer_FillInfo(buffer, owner.as_ptr(), start.cast(), size, readonly, flags) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(PyErr::fetch(owner.py()))
+    }
+}
