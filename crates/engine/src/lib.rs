@@ -15,6 +15,7 @@ mod freshness;
 mod list;
 mod object;
 mod read;
+mod read_version;
 mod source;
 mod tag;
 mod upload;
