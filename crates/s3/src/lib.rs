@@ -4,7 +4,8 @@
 //! → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `small_chunks.rs` (framing of
 //! bodies) → `s3s` (signature, routing,
 //! XML) → `access.rs` (which key may do what) → `edge.rs` → `ops/*.rs` (one file per family of operations)
-//! → `body.rs` (bytes out, counted by tier). `map.rs` is the one place where errors become S3 codes.
+//! → `body.rs` (bytes out, counted by tier). A batch (`batch.rs`) leaves this way after the signature. `map.rs` is
+//! the one place where errors become S3 codes.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -21,6 +22,7 @@
 
 mod access;
 mod attributes;
+mod batch;
 mod body;
 mod checksum;
 mod context;
@@ -32,6 +34,7 @@ mod guard;
 mod keys;
 mod limits;
 mod map;
+mod members;
 mod odd_range;
 mod ops;
 mod options;
@@ -45,6 +48,7 @@ mod xml_digest;
 pub use context::{RequestEnd, S3Observer};
 pub use keys::{Access, AccessKey, AccessKeys, Buckets};
 pub use limits::InFlight;
+pub use members::MemberIndex;
 pub use options::S3Options;
 pub use server::serve;
 pub use service::S3Edge;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_core::BucketName;
 
-use crate::{AccessKeys, S3Observer};
+use crate::{AccessKeys, MemberIndex, S3Observer};
 
 /// Settings of the S3 edge. Start from [`S3Options::new`] and change fields.
 #[derive(Clone)]
@@ -36,6 +36,8 @@ pub struct S3Options {
     pub shutdown_deadline: Duration,
     /// TCP congestion control of accepted connections (`cubic`, `bbr` …); `None` leaves the system's choice.
     pub tcp_congestion: Option<String>,
+    /// Finds members of archives for batches; `None` refuses such items.
+    pub members: Option<Arc<dyn MemberIndex>>,
     /// Told about every finished request.
     pub observer: Option<Arc<dyn S3Observer>>,
 }
@@ -57,6 +59,7 @@ impl S3Options {
             header_bytes_max: 32 << 10,
             shutdown_deadline: Duration::from_secs(20),
             tcp_congestion: None,
+            members: None,
             observer: None,
         }
     }

@@ -16,6 +16,7 @@ use s3s::Body;
 use s3s::service::{S3Service, S3ServiceBuilder};
 
 use crate::access::AccessRules;
+use crate::batch::{self, AnyName, BatchRoute};
 use crate::body::{BodyFault, RequestBody, ResponseBody, Unread};
 use crate::context::{Notes, RequestContext};
 use crate::cors::Cors;
@@ -34,6 +35,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
 /// The S3 edge: everything between a connection and the engine. Shared by `Arc`; see [`crate::serve`].
 pub struct S3Edge {
     service: S3Service,
+    /// For batches only; see `batch.rs`.
+    batches: S3Service,
     guard: Guard,
     cors: Cors,
     admission: Arc<Admission>,
@@ -58,12 +61,20 @@ impl S3Edge {
             keys: Arc::clone(&options.keys),
             public_read: Arc::new(options.public_read.clone()),
         };
-        let api = Api::new(engine, rules.clone(), options.region.clone());
+        let api = Api::new(Arc::clone(&engine), rules.clone(), options.region.clone());
         let second = builder(api.clone(), &rules).build();
-        let mut first = builder(api, &rules);
+        let mut first = builder(api.clone(), &rules);
         first.set_route(OddRange { second });
+        let mut batches = builder(api, &rules);
+        batches.set_validation(AnyName);
+        batches.set_route(BatchRoute {
+            engine,
+            rules,
+            members: options.members.clone(),
+        });
         Self {
             service: first.build(),
+            batches: batches.build(),
             guard: Guard {
                 region: options.region.clone(),
                 header_bytes_max: options.header_bytes_max,
@@ -155,7 +166,12 @@ impl S3Edge {
         };
         parts.extensions.insert(Arc::clone(context));
 
-        let mut response = match self.service.call(Request::from_parts(parts, body)).await {
+        let service = if batch::is_batch(&parts.method, &parts.uri) {
+            &self.batches
+        } else {
+            &self.service
+        };
+        let mut response = match service.call(Request::from_parts(parts, body)).await {
             Ok(response) => response,
             Err(error) => {
                 let error: s3s::StdError = error.into();
@@ -189,11 +205,17 @@ fn load<B>(request: &Request<B>) -> Load {
     let has_unknown_length =
         headers.contains_key(TRANSFER_ENCODING) || headers.contains_key("x-amz-copy-source");
     let query = request.uri().query().unwrap_or_default();
+    // A batch holds what it has fetched ahead.
+    let held_bytes = if batch::is_batch(request.method(), request.uri()) {
+        batch::AHEAD_BYTES_MAX
+    } else {
+        0
+    };
     Load {
         bytes: if has_unknown_length {
             None
         } else {
-            Some(length.unwrap_or(0))
+            Some(length.unwrap_or(0).max(held_bytes))
         },
         is_part: query.split('&').any(|pair| pair.starts_with("partNumber=")),
     }
