@@ -92,7 +92,7 @@ impl Staging {
 
     /// Lends a buffer to a user: `Busy` when the arena is full, `InvalidInput` when the buffer is larger than the arena.
     ///
-    /// Blocks while fresh memory is given to a new memfd (about a millisecond for 10 MiB): not for a thread of the runtime.
+    /// Blocks while fresh memory is given to a new memfd (one to two milliseconds for each MiB): not for a thread of the runtime.
     pub fn allocate(self: &Arc<Self>, owner_uid: u32, bytes: u64) -> Result<StagingBuffer> {
         let segment_bytes = segment_bytes_for(bytes)
             .filter(|segment_bytes| *segment_bytes <= self.budget_bytes)
