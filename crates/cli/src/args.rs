@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use forebay_node::config::LogFormat;
-use forebay_node::value::{Freshness, Period, Size};
+use forebay_node::value::{Freshness, Period, Size, Uid};
 
 use crate::objects::location::Location;
 
@@ -77,12 +77,21 @@ pub(crate) struct SettingsArgs {
     /// Budget of the NVMe tier, 0 is off [env: FOREBAY_NVME] [default: half of the free disk, at most 100GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) nvme: Option<Size>,
-    /// Where the S3 front door listens [env: FOREBAY_S3] [default: 127.0.0.1:9000]
+    /// Where the S3 front door listens, or off [env: FOREBAY_S3] [default: 127.0.0.1:9000]
     #[arg(long, value_name = "ADDR")]
     pub(crate) s3: Option<String>,
-    /// Where the admin API listens [env: FOREBAY_ADMIN] [default: 127.0.0.1:9001]
+    /// Where the admin API listens, or off [env: FOREBAY_ADMIN] [default: 127.0.0.1:9001]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<String>,
+    /// Socket for clients on this host, or off [env: FOREBAY_SOCKET] [default: $XDG_RUNTIME_DIR/forebay.sock]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<String>,
+    /// Another user whose processes may use the socket; may be given several times [env: FOREBAY_ALLOW_UID]
+    #[arg(long, value_name = "UID", value_delimiter = ',')]
+    pub(crate) allow_uid: Vec<Uid>,
+    /// Memory for what clients on this host write [env: FOREBAY_STAGING] [default: half of the RAM tier]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) staging: Option<Size>,
     /// Region that clients sign for [env: FOREBAY_REGION] [default: us-east-1]
     #[arg(long, value_name = "NAME")]
     pub(crate) region: Option<String>,

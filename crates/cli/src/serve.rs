@@ -11,7 +11,7 @@ use forebay_node::Node;
 use forebay_node::config::reference;
 use forebay_node::keys::KeyFile;
 use forebay_node::logging;
-use forebay_node::options::NodeOptions;
+use forebay_node::options::{NodeOptions, SocketPlace};
 use forebay_node::value::Size;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -37,7 +37,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output, program: &str) -> Outco
         () = ready => true,
     };
     if is_ready {
-        tracing::info!(s3 = node.s3_url(), "ready");
+        tracing::info!(s3 = shown(node.s3_url()), socket = socket(&node), "ready");
         if let Some(path) = &args.ready_file {
             write_ready_file(&node, path)?;
         }
@@ -98,6 +98,7 @@ fn addresses(node: &Node) -> serde_json::Value {
     serde_json::json!({
         "s3": node.s3_url(),
         "admin": node.admin_url(),
+        "socket": node.socket(),
         "data": node.options().data_dir,
         "pid": std::process::id(),
     })
@@ -110,13 +111,22 @@ fn announce(node: &Node, output: Output, program: &str) {
         // In one write, so that no log line falls into it.
         print_line(&screen(node, program).join("\n"));
     } else {
-        print_line(&format!("s3 {}", node.s3_url()));
-        print_line(&format!("admin {}", node.admin_url()));
+        print_line(&format!("s3 {}", shown(node.s3_url())));
+        print_line(&format!("admin {}", shown(node.admin_url())));
+        print_line(&format!("socket {}", socket(node)));
         print_line(&format!("keys {}", keys(node)));
     }
     if let Some(reason) = node.why_not_ready() {
         tracing::warn!(reason, "not ready yet");
     }
+}
+
+fn shown(address: Option<String>) -> String {
+    address.unwrap_or_else(|| "off".to_owned())
+}
+
+fn socket(node: &Node) -> String {
+    shown(node.socket().map(|path| path.display().to_string()))
 }
 
 fn keys(node: &Node) -> String {
@@ -135,8 +145,13 @@ fn screen(node: &Node, program: &str) -> Vec<String> {
     let mut lines = vec![
         format!("Forebay {}", env!("CARGO_PKG_VERSION")),
         String::new(),
-        format!("  S3        {}  (region {})", node.s3_url(), options.region),
-        format!("  Admin     {}", node.admin_url()),
+        format!(
+            "  S3        {}  (region {})",
+            shown(node.s3_url()),
+            options.region
+        ),
+        format!("  Admin     {}", shown(node.admin_url())),
+        format!("  Socket    {}", socket(node)),
         format!("  Lake      {}", options.lake),
         format!("  RAM tier  {}", Size(options.ram_bytes).rounded()),
         format!("  NVMe tier {nvme}"),
@@ -158,11 +173,14 @@ fn screen(node: &Node, program: &str) -> Vec<String> {
 /// What the commands need to find this node, if it is not where they look first.
 fn exports(node: &Node, options: &NodeOptions) -> impl Iterator<Item = String> {
     let mut words = Vec::new();
-    if node.s3_url() != "http://127.0.0.1:9000" {
-        words.push(format!("FOREBAY_S3={}", node.s3_url()));
+    if let Some(url) = node.s3_url().filter(|url| url != "http://127.0.0.1:9000") {
+        words.push(format!("FOREBAY_S3={url}"));
     }
-    if node.admin_url() != "http://127.0.0.1:9001" {
-        words.push(format!("FOREBAY_ADMIN={}", node.admin_url()));
+    if let Some(url) = node.admin_url().filter(|url| url != "http://127.0.0.1:9001") {
+        words.push(format!("FOREBAY_ADMIN={url}"));
+    }
+    if let (Some(path), SocketPlace::Chosen(_)) = (node.socket(), &options.native.socket) {
+        words.push(format!("FOREBAY_NODE={}", path.display()));
     }
     if !options.keys.is_empty() {
         words.push(format!(

@@ -19,7 +19,8 @@ pub(crate) async fn run(args: &NodeArgs, output: Output) -> Outcome {
         "Forebay {} is {state}, up {uptime} (pid {})",
         status.version, status.pid
     ));
-    output.say(format!("S3 {}\n", status.s3));
+    let socket = status.socket.as_deref().unwrap_or("off");
+    output.say(format!("S3 {}, socket {socket}\n", status.s3));
     output.table(
         ["TIER", "USED", "BUDGET", "PAGES", "EVICTED"],
         [row("ram", status.ram), row("nvme", status.nvme)],
@@ -39,6 +40,15 @@ pub(crate) async fn run(args: &NodeArgs, output: Output) -> Outcome {
     output.say(format!(
         "corrupt   {} blocks found and fetched again",
         status.corrupt_blocks
+    ));
+    let clients = status.clients;
+    output.say(format!(
+        "clients   {} on this host hold {} views ({}), staging {} of {}",
+        clients.sessions,
+        clients.leases,
+        format_bytes(clients.leased_bytes),
+        format_bytes(clients.staging_used_bytes),
+        format_bytes(clients.staging_budget_bytes)
     ));
     let flight = status.in_flight;
     output.say(format!(

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use forebay_core::{BucketName, Clock, Error, Kind, ObjectKey, RESERVED_PREFIX, Result};
 use forebay_lake::{Lake, ListOptions, Prefixed, PutMode, PutOptions, ReadScheduler};
+use forebay_reservoir::TrustDomain;
 use futures::{StreamExt, stream};
 use parking_lot::RwLock;
 
@@ -57,6 +58,8 @@ pub(crate) struct Bucket {
     /// The lake seen from inside the bucket.
     pub(crate) lake: Arc<dyn Lake>,
     pub(crate) consistency: Consistency,
+    /// Who may map its bytes.
+    pub(crate) domain: TrustDomain,
     /// A bucket that the configuration names cannot be created or deleted.
     pub(crate) is_mapped: bool,
     /// Whether there are documents beside its objects.
@@ -83,6 +86,8 @@ pub(crate) struct Buckets {
     consistency: Consistency,
     /// Consistency of buckets in the default lake that have one of their own.
     consistency_of: BTreeMap<BucketName, Consistency>,
+    /// Trust domains of buckets that have one of their own.
+    domain_of: BTreeMap<BucketName, TrustDomain>,
     mapped: BTreeMap<BucketName, Arc<Bucket>>,
     opened: RwLock<BTreeMap<BucketName, Arc<Bucket>>>,
     clock: Arc<dyn Clock>,
@@ -97,8 +102,10 @@ impl Buckets {
     ) -> Self {
         let mut mapped = BTreeMap::new();
         let mut consistency_of = BTreeMap::new();
+        let mut domain_of = BTreeMap::new();
         for bucket in own {
             consistency_of.insert(bucket.name.clone(), bucket.consistency);
+            domain_of.insert(bucket.name.clone(), bucket.domain);
             if let Some(options) = bucket.lake {
                 let handle = Arc::new(LakeHandle::new(options));
                 let opened = Bucket {
@@ -107,6 +114,7 @@ impl Buckets {
                     handle,
                     prefix: String::new(),
                     consistency: bucket.consistency,
+                    domain: bucket.domain,
                     is_mapped: true,
                     documents: DocumentsSeen::default(),
                     seen: RwLock::new(None),
@@ -119,6 +127,7 @@ impl Buckets {
             default,
             consistency,
             consistency_of,
+            domain_of,
             mapped,
             opened: RwLock::default(),
             clock,
@@ -140,6 +149,7 @@ impl Buckets {
             handle: Arc::clone(&self.default),
             prefix,
             consistency: self.consistency_of.get(name).copied().unwrap_or(self.consistency),
+            domain: self.domain_of.get(name).copied().unwrap_or_default(),
             is_mapped: false,
             documents: DocumentsSeen::default(),
             seen: RwLock::new(None),

@@ -177,6 +177,7 @@ pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta, now: Durat
     let mut info = ObjectInfo {
         bucket: bucket.name.clone(),
         key: meta.key,
+        domain: bucket.domain,
         bytes: meta.bytes,
         version: meta.version,
         modified: meta.modified,

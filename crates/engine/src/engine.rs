@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_core::{BucketName, Clock, ObjectKey, Result};
 use forebay_lake::{Lake, SchedulerOptions};
-use forebay_reservoir::{ObjectVersion, Reservoir, Source};
+use forebay_reservoir::{ObjectVersion, Reservoir, Source, TrustDomain};
 
 use crate::bucket::{Bucket, Buckets};
 use crate::freshness::Freshness;
@@ -47,6 +47,8 @@ pub struct BucketOptions {
     pub lake: Option<LakeOptions>,
     /// How fresh reads are.
     pub consistency: Consistency,
+    /// Who may map its bytes.
+    pub domain: TrustDomain,
 }
 
 /// What an engine is made of.
@@ -179,7 +181,7 @@ impl ObjectInfo {
             key: self.key.clone(),
             version: self.version.clone(),
             bytes: self.bytes,
-            domain: forebay_reservoir::TrustDomain::DEFAULT,
+            domain: self.domain,
         }
     }
 }

@@ -213,6 +213,7 @@ mod tests {
         Arc::new(ObjectInfo {
             bucket,
             key,
+            domain: forebay_reservoir::TrustDomain::DEFAULT,
             bytes: 1,
             version: Version::new(version),
             modified: SystemTime::UNIX_EPOCH,

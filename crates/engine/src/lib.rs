@@ -1,7 +1,7 @@
 //! What every edge of a node calls: buckets and objects of a lake, read through the reservoir, written through
 //! to the lake.
 //!
-//! Read in this order: [`Engine`] (`engine.rs`), `bucket.rs`, `freshness.rs`, `read.rs`, `source.rs`, `write.rs`,
+//! Read in this order: [`Engine`] (`engine.rs`), `bucket.rs`, `freshness.rs`, `read.rs`, `lease.rs`, `source.rs`, `write.rs`,
 //! `list.rs`, `copy.rs`, `delete.rs`, `upload.rs`, `tag.rs`, `document.rs`. The flows are in docs/flows/.
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod delete;
 mod document;
 mod engine;
 mod freshness;
+mod lease;
 mod list;
 mod object;
 mod read;
@@ -25,6 +26,7 @@ pub use bucket::BucketInfo;
 pub use condition::{Conditions, Verdict};
 pub use delete::DeleteCondition;
 pub use engine::{BucketOptions, Consistency, Engine, EngineOptions, LakeOptions};
+pub use lease::{LeasePlace, LeaseRequest, ObjectLease};
 pub use object::{
     ChecksumKind, CopyRequest, ObjectChecksum, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Tag,
 };

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, ObjectKey, Version};
 use forebay_lake::{Attributes, UpdateToken};
-use forebay_reservoir::PieceStream;
+use forebay_reservoir::{PieceStream, TrustDomain};
 use serde::{Deserialize, Serialize};
 
 /// A checksum that an S3 client gave with an object and gets back with it.
@@ -43,6 +43,8 @@ pub struct ObjectInfo {
     pub bucket: BucketName,
     /// Its key.
     pub key: ObjectKey,
+    /// Who may map its bytes: the bucket's domain.
+    pub domain: TrustDomain,
     /// Its size.
     pub bytes: u64,
     /// Its version (ETag).

@@ -9,7 +9,7 @@ use crate::bucket::Bucket;
 use crate::{Conditions, Engine, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Verdict};
 
 /// How often a read starts again because the object changed before its first byte.
-const RESTARTS_MAX: usize = 3;
+pub(crate) const RESTARTS_MAX: usize = 3;
 
 impl Engine {
     /// Starts a read; the first piece has been fetched and checked when this returns.
@@ -102,7 +102,9 @@ impl RangeRequest {
 fn resolve_range(request: RangeRequest, info: &ObjectInfo) -> Result<Option<ByteRange>> {
     match request {
         RangeRequest::Part(number) => part_range(number, info),
-        _ => request.within(info.bytes).map_err(|error| error.with("key", &info.key)),
+        _ => request
+            .within(info.bytes)
+            .map_err(|error| error.with("key", &info.key)),
     }
 }
 
@@ -128,7 +130,7 @@ pub(crate) fn failed_condition(info: &ObjectInfo) -> Error {
     .with("version", &info.version)
 }
 
-fn changing_too_fast(bucket: &Bucket, key: &ObjectKey) -> Error {
+pub(crate) fn changing_too_fast(bucket: &Bucket, key: &ObjectKey) -> Error {
     Error::new(
         Kind::Changed,
         "the object is replaced faster than it can be read; try again",
@@ -150,6 +152,7 @@ mod tests {
         ObjectInfo {
             bucket: BucketName::new("bucket").unwrap(),
             key: ObjectKey::new("key").unwrap(),
+            domain: forebay_reservoir::TrustDomain::DEFAULT,
             bytes,
             version: Version::new("v"),
             modified: SystemTime::UNIX_EPOCH,

@@ -104,7 +104,7 @@ impl Engine {
             md5: request.md5,
         };
         let writer = bucket.lake.writer(key, options, request.bytes).await?;
-        let fill = self.reservoir.begin_fill(request.bytes);
+        let fill = self.reservoir.begin_fill_in(bucket.domain, request.bytes);
         Ok(ObjectWrite {
             engine: Arc::clone(self),
             bucket,
@@ -161,6 +161,7 @@ impl Engine {
         ObjectInfo {
             bucket: bucket.name.clone(),
             key: key.clone(),
+            domain: bucket.domain,
             bytes,
             version: receipt.version,
             modified: receipt.modified.unwrap_or_else(|| self.clock.wall()),

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use forebay_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::value::{Freshness, Period, Secret, Size};
+use crate::value::{Freshness, Period, Secret, Size, Uid};
 
 pub mod reference;
 #[cfg(test)]
@@ -32,12 +32,21 @@ pub struct Config {
     /// Budget of the NVMe tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvme: Option<Size>,
-    /// Address of the S3 front door.
+    /// Address of the S3 front door, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
-    /// Address of the admin API.
+    /// Address of the admin API, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
+    /// Socket for clients on this host, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// Other users whose processes may use the socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_uid: Option<Vec<Uid>>,
+    /// Memory for what clients on this host write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub staging: Option<Size>,
     /// Region that clients sign for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
@@ -120,6 +129,15 @@ pub struct LimitsConfig {
     /// Jobs that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<usize>,
+    /// How long a client may hold a view before its memory leaves the cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_timeout: Option<Period>,
+    /// Bytes that one client may hold without a copy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_lease_bytes: Option<Size>,
+    /// Open connections of the socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_connections: Option<usize>,
 }
 
 /// `[cors]`.
@@ -146,6 +164,9 @@ pub struct BucketConfig {
     /// Whether anybody may read it without a key.
     #[serde(default)]
     pub public_read: bool,
+    /// The users who may read it through the socket; all that the node lets in if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_uids: Option<Vec<Uid>>,
 }
 
 /// `[[key]]`.
@@ -265,6 +286,9 @@ impl Config {
             nvme: self.nvme.or(below.nvme),
             s3: self.s3.or(below.s3),
             admin: self.admin.or(below.admin),
+            socket: self.socket.or(below.socket),
+            allow_uid: self.allow_uid.or(below.allow_uid),
+            staging: self.staging.or(below.staging),
             region: self.region.or(below.region),
             consistency: self.consistency.or(below.consistency),
             shutdown: self.shutdown.or(below.shutdown),
@@ -299,6 +323,9 @@ impl LimitsConfig {
             scrub_period: self.scrub_period.or(below.scrub_period),
             warm_parallel: self.warm_parallel.or(below.warm_parallel),
             jobs: self.jobs.or(below.jobs),
+            lease_timeout: self.lease_timeout.or(below.lease_timeout),
+            client_lease_bytes: self.client_lease_bytes.or(below.client_lease_bytes),
+            client_connections: self.client_connections.or(below.client_connections),
         }
     }
 }

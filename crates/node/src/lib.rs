@@ -1,7 +1,7 @@
 //! One node: options, the parts composed, admin API, metrics, jobs.
 //!
 //! Read in this order: [`config`] (what was typed), [`options`] (what holds), [`Node`] (`node.rs`, how the parts
-//! are put together and taken down), [`admin`], [`jobs`], [`metrics`].
+//! are put together and taken down), [`admin`], [`jobs`], [`metrics`], `native.rs`.
 //!
 //! ```no_run
 //! use forebay_node::{Node, config::Config, options::NodeOptions};
@@ -9,7 +9,7 @@
 //! # async fn example() -> forebay_core::Result<()> {
 //! let node = Node::start(NodeOptions::resolve(Config::default())?).await?;
 //! node.wait_ready().await;
-//! println!("S3 at {}", node.s3_url());
+//! println!("S3 at {:?}, socket {:?}", node.s3_url(), node.socket());
 //! node.shutdown(std::time::Duration::from_secs(10)).await;
 //! # Ok(())
 //! # }
@@ -19,6 +19,7 @@
 pub mod admin;
 mod cache_jobs;
 pub mod config;
+mod embedded;
 pub mod jobs;
 pub mod keys;
 pub mod lake_url;
@@ -26,10 +27,13 @@ mod lakes;
 pub mod logging;
 pub mod machine;
 pub mod metrics;
+mod native;
 mod node;
 pub mod options;
 mod parts;
 pub mod value;
 mod waiting_room;
 
+pub use embedded::{EmbeddedNode, EmbeddedOptions};
+pub use native::NativeStats;
 pub use node::Node;

@@ -19,6 +19,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::native::NativeStats;
+
 #[cfg(test)]
 mod tests;
 
@@ -81,6 +83,8 @@ impl Metric {
 pub struct Snapshot {
     /// Both tiers.
     pub reservoir: ReservoirStats,
+    /// Clients on this host.
+    pub native: NativeStats,
     /// Budgets of the tiers.
     pub ram_budget_bytes: u64,
     /// See above.
@@ -161,6 +165,13 @@ fn lake_requests(snapshot: &Snapshot) -> Samples {
     samples.collect()
 }
 
+fn native_requests(snapshot: &Snapshot) -> Samples {
+    let kinds = snapshot.native.requests.iter();
+    kinds
+        .map(|(kind, count)| (vec![("kind", (*kind).to_owned())], *count))
+        .collect()
+}
+
 const READS: &[Read] = reads! {
     Counter "lake_read" "bytes" "lake" "Bytes that the lake sent us."
         = |s| by_lake(s, |lake| lake.read_bytes);
@@ -200,6 +211,30 @@ const READS: &[Read] = reads! {
         = |s| one(s.reservoir.nvme_write_errors);
     Gauge "nvme_set_aside_files" "" "" "Files set aside because they were damaged or not ours."
         = |s| one(s.reservoir.nvme_set_aside_files);
+    Gauge "native_sessions" "" "" "Processes on this host that use the socket."
+        = |s| one(s.native.sessions);
+    Gauge "native_connections" "" "" "Connections of the socket."
+        = |s| one(s.native.connections);
+    Counter "native_refused_connections" "" "" "Connections refused: a user who may not come in, or too many."
+        = |s| one(s.native.refused_connections);
+    Counter "native_requests" "" "kind" "Requests of clients on this host, by kind."
+        = native_requests;
+    Gauge "native_leases" "" "" "Views that clients on this host hold."
+        = |s| one(s.native.leases);
+    Gauge "native_leased" "bytes" "" "Bytes of the views that clients on this host hold."
+        = |s| one(s.native.leased_bytes);
+    Counter "native_copied" "bytes" "" "Bytes copied for a view because there was no memory or the client held its share."
+        = |s| one(s.reservoir.lease_copied_bytes);
+    Counter "native_expired_leases" "" "" "Views that were held too long."
+        = |s| one(s.native.expired_leases);
+    Counter "native_abandoned_segments" "" "" "Segments of the RAM tier given up because a view was held too long."
+        = |s| one(s.reservoir.abandoned_segments);
+    Counter "native_abandoned" "bytes" "" "Bytes of the segments given up because a view was held too long."
+        = |s| one(s.reservoir.abandoned_bytes);
+    Gauge "native_staging" "bytes" "state=lent|held|budget" "Memory for what clients on this host write: what they have, what the node holds for them, the most it may hold."
+        = |s| by("state", [("lent", s.native.staging_lent_bytes), ("held", s.native.staging_held_bytes), ("budget", s.native.staging_budget_bytes)]);
+    Counter "native_staging_refusals" "" "" "Times a client asked for staging memory and there was none."
+        = |s| one(s.native.staging_refusals);
     Gauge "jobs_running" "" "" "Jobs at work."
         = |s| one(s.jobs_running);
     Gauge "ready" "" "" "1 if the node is ready to serve."

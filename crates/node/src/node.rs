@@ -27,6 +27,7 @@ use crate::jobs::Jobs;
 use crate::keys::{KeyFile, NeedsAccessKey};
 use crate::lakes::{self, WatchedLake};
 use crate::metrics::Metrics;
+use crate::native::{self, Native, NativeStats};
 use crate::options::{KeySettings, LakePlace, NodeOptions};
 use crate::parts::{Observer, Parts, Serving};
 use crate::waiting_room;
@@ -45,8 +46,8 @@ const WATCH_PERIOD: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Node {
     parts: Arc<Parts>,
-    s3_addr: SocketAddr,
-    admin_addr: SocketAddr,
+    s3_addr: Option<SocketAddr>,
+    admin_addr: Option<SocketAddr>,
     key_file: KeyFile,
     tasks: JoinSet<Result<()>>,
     ready: watch::Receiver<bool>,
@@ -56,7 +57,7 @@ impl Node {
     /// Starts a node. It may not be ready yet: see [`Node::wait_ready`].
     pub async fn start(options: NodeOptions) -> Result<Self> {
         make_folders(&options)?;
-        let needs = if options.keys.is_empty() {
+        let needs = if options.keys.is_empty() && options.s3_addr.is_some() {
             NeedsAccessKey::Yes
         } else {
             NeedsAccessKey::No
@@ -64,7 +65,12 @@ impl Node {
         let key_file = KeyFile::ensure(&options.data_dir, needs)?;
         let s3_listener = bind(options.s3_addr, "s3").await?;
         let admin_listener = bind(options.admin_addr, "admin").await?;
-        let (s3_addr, admin_addr) = (local_addr(&s3_listener)?, local_addr(&admin_listener)?);
+        let (s3_addr, admin_addr) = (
+            local_addr(s3_listener.as_ref())?,
+            local_addr(admin_listener.as_ref())?,
+        );
+        let native = Native::new(&options)?;
+        let socket = native::Listener::open(&options.native.socket, &native)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let lakes = lakes::open_all(&options).await?;
         let is_answered = lakes::ask_all(&lakes).await?;
@@ -76,15 +82,22 @@ impl Node {
             metrics: Arc::new(Metrics::new()),
             started: clock.monotonic(),
             clock,
-            s3_url: format!("http://{s3_addr}"),
+            s3_url: s3_addr.map(|addr| format!("http://{addr}")),
+            native,
+            socket: socket.as_ref().map(|socket| socket.path().to_path_buf()),
             serving: OnceLock::new(),
             stop: CancellationToken::new(),
             options,
         });
         let (ready_sender, ready) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let router = admin::router(Arc::clone(&parts), protection(admin_addr, &key_file));
-        tasks.spawn(admin::serve(admin_listener, router, parts.stop.clone()));
+        if let (Some(listener), Some(addr)) = (admin_listener, admin_addr) {
+            let router = admin::router(Arc::clone(&parts), protection(addr, &key_file));
+            tasks.spawn(admin::serve(listener, router, parts.stop.clone()));
+        }
+        if let Some(socket) = socket {
+            tasks.spawn(native::run(Arc::clone(&parts), socket));
+        }
         let keys = Arc::new(access_keys(&parts.options.keys, &key_file));
         if is_answered {
             open_door(&parts, Arc::clone(&keys))?;
@@ -102,16 +115,28 @@ impl Node {
         })
     }
 
-    /// Endpoint of the S3 front door.
+    /// Endpoint of the S3 front door, if there is one.
     #[must_use]
-    pub fn s3_url(&self) -> String {
-        format!("http://{}", self.s3_addr)
+    pub fn s3_url(&self) -> Option<String> {
+        self.s3_addr.map(|addr| format!("http://{addr}"))
     }
 
-    /// Endpoint of the admin API.
+    /// Endpoint of the admin API, if there is one.
     #[must_use]
-    pub fn admin_url(&self) -> String {
-        format!("http://{}", self.admin_addr)
+    pub fn admin_url(&self) -> Option<String> {
+        self.admin_addr.map(|addr| format!("http://{addr}"))
+    }
+
+    /// The socket for clients on this host, if there is one.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        self.parts.socket.as_deref()
+    }
+
+    /// What clients on this host do and hold.
+    #[must_use]
+    pub fn native_stats(&self) -> NativeStats {
+        self.parts.native.stats()
     }
 
     /// What the node runs with.
@@ -186,7 +211,7 @@ impl Node {
 /// Serves S3: at once if the lakes have answered, else after telling clients to come back for a while.
 async fn serve_s3(
     parts: Arc<Parts>,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     keys: Arc<AccessKeys>,
     ready: watch::Sender<bool>,
 ) -> Result<()> {
@@ -197,27 +222,41 @@ async fn serve_s3(
             tokio::select! {
                 () = parts.stop.cancelled() => return Ok(()),
                 answered = &mut asking => break answered?,
-                () = waiting_room::answer_busy(&listener) => {}
+                () = answer_busy(listener.as_ref()) => {}
             }
         }
         open_door(&parts, keys)?;
     }
     ready.send_replace(true);
-    let Some(serving) = parts.serving.get() else {
+    let (Some(serving), Some(listener)) = (parts.serving.get(), listener) else {
+        parts.stop.cancelled().await;
         return Ok(());
     };
     forebay_s3::serve(listener, Arc::clone(&serving.edge), parts.stop.clone()).await
+}
+
+/// Tells S3 clients to come back, if there is a door they can come to.
+async fn answer_busy(listener: Option<&TcpListener>) {
+    match listener {
+        Some(listener) => waiting_room::answer_busy(listener).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Makes the engine and the S3 edge; the lakes have said what they can do.
 fn open_door(parts: &Parts, keys: Arc<AccessKeys>) -> Result<()> {
     let options = &parts.options;
     let mapped = |name| parts.lakes.iter().find(|lake| lake.bucket.as_ref() == Some(name));
-    let buckets = options.buckets.iter().map(|bucket| BucketOptions {
-        name: bucket.name.clone(),
-        lake: mapped(&bucket.name).map(|lake| lake.engine_options(&options.limits)),
-        consistency: bucket.consistency,
-    });
+    let buckets = options
+        .buckets
+        .iter()
+        .enumerate()
+        .map(|(index, bucket)| BucketOptions {
+            name: bucket.name.clone(),
+            lake: mapped(&bucket.name).map(|lake| lake.engine_options(&options.limits)),
+            consistency: bucket.consistency,
+            domain: native::trust_domain(index, bucket.allow_uids.as_deref()),
+        });
     let default = parts
         .lakes
         .first()
@@ -243,6 +282,7 @@ fn open_door(parts: &Parts, keys: Arc<AccessKeys>) -> Result<()> {
     s3.inflight_bytes_max = options.limits.inflight_bytes_max;
     s3.connections_max = options.limits.connections_max;
     s3.shutdown_deadline = options.shutdown_deadline;
+    s3.members = Some(parts.native.members.clone());
     s3.observer = Some(Arc::new(Observer(Arc::clone(&parts.metrics))));
     let edge = Arc::new(S3Edge::new(Arc::clone(&engine), s3));
     let opened = parts.serving.set(Serving { engine, edge });
@@ -321,8 +361,9 @@ fn make_private(path: &Path) -> Result<()> {
     }
 }
 
-async fn bind(addr: SocketAddr, setting: &'static str) -> Result<TcpListener> {
-    TcpListener::bind(addr).await.map_err(|why| {
+async fn bind(addr: Option<SocketAddr>, setting: &'static str) -> Result<Option<TcpListener>> {
+    let Some(addr) = addr else { return Ok(None) };
+    TcpListener::bind(addr).await.map(Some).map_err(|why| {
         let message = match why.kind() {
             std::io::ErrorKind::AddrInUse => {
                 format!("{addr} is taken by another program; choose another with --{setting}")
@@ -339,9 +380,10 @@ async fn bind(addr: SocketAddr, setting: &'static str) -> Result<TcpListener> {
     })
 }
 
-fn local_addr(listener: &TcpListener) -> Result<SocketAddr> {
+fn local_addr(listener: Option<&TcpListener>) -> Result<Option<SocketAddr>> {
     listener
-        .local_addr()
+        .map(TcpListener::local_addr)
+        .transpose()
         .map_err(|why| Error::io("a listening socket has no address", why))
 }
 

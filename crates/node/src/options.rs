@@ -15,10 +15,17 @@ use crate::config::{
 };
 use crate::lake_url::LakeUrl;
 use crate::machine::Machine;
-use crate::value::{Freshness, Period, Secret, Size};
+use crate::value::{Freshness, Period, Secret, Size, Uid};
+
+mod native;
 
 #[cfg(test)]
 mod tests;
+
+pub use native::{NativeOptions, STAGING_BYTES_MIN, SocketPlace};
+
+/// Switches a listener off.
+const OFF: &str = "off";
 
 /// The smallest RAM tier: below this a few large readers would starve each other.
 pub const RAM_BYTES_MIN: u64 = 64 << 20;
@@ -40,10 +47,12 @@ pub struct NodeOptions {
     pub ram_bytes: u64,
     /// Budget of the NVMe tier; 0 is off.
     pub nvme_bytes: u64,
-    /// Where the S3 front door listens.
-    pub s3_addr: SocketAddr,
-    /// Where the admin API listens.
-    pub admin_addr: SocketAddr,
+    /// Where the S3 front door listens, if it does.
+    pub s3_addr: Option<SocketAddr>,
+    /// Where the admin API listens, if it does.
+    pub admin_addr: Option<SocketAddr>,
+    /// How clients on this host are served.
+    pub native: NativeOptions,
     /// The region that clients sign for.
     pub region: String,
     /// How fresh reads are, unless a bucket says otherwise.
@@ -116,6 +125,8 @@ pub struct BucketSettings {
     pub consistency: Consistency,
     /// Whether anybody may read it.
     pub public_read: bool,
+    /// The users who may use it through the socket; `None` is all that may use the socket.
+    pub allow_uids: Option<Vec<u32>>,
 }
 
 /// An access key.
@@ -144,10 +155,13 @@ impl NodeOptions {
 
     /// As [`Self::resolve`], on a given machine.
     pub fn resolve_on(config: Config, machine: &Machine) -> Result<Self> {
-        let data_dir = config.data.unwrap_or_else(|| PathBuf::from("./forebay-data"));
-        let (lake, lake_place) = match config.lake {
+        let data_dir = config
+            .data
+            .clone()
+            .unwrap_or_else(|| PathBuf::from("./forebay-data"));
+        let (lake, lake_place) = match &config.lake {
             Some(text) => (
-                LakeUrl::parse(&text).map_err(|error| error.with("setting", "lake"))?,
+                LakeUrl::parse(text).map_err(|error| error.with("setting", "lake"))?,
                 LakePlace::Chosen,
             ),
             None => (LakeUrl::folder(&data_dir.join("lake"))?, LakePlace::Default),
@@ -158,23 +172,25 @@ impl NodeOptions {
         );
         let s3_addr = address(config.s3.as_deref().unwrap_or("127.0.0.1:9000"), "s3")?;
         let admin_addr = address(config.admin.as_deref().unwrap_or("127.0.0.1:9001"), "admin")?;
-        if s3_addr == admin_addr && s3_addr.port() != 0 {
-            let message = format!("s3 and admin are both {s3_addr}; give them different ports");
+        if let (Some(s3), Some(admin)) = (s3_addr, admin_addr)
+            && s3 == admin
+            && s3.port() != 0
+        {
+            let message = format!("s3 and admin are both {s3}; give them different ports");
             return Err(Error::new(Kind::InvalidInput, message).with("setting", "admin"));
         }
+        let ram_default = RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4);
+        let ram_bytes = budget("ram", config.ram, ram_default, RAM_BYTES_MIN)?;
+        let native = NativeOptions::resolve(&config, ram_bytes)?;
         Ok(Self {
             lake,
             lake_place,
-            ram_bytes: budget(
-                "ram",
-                config.ram,
-                RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4),
-                RAM_BYTES_MIN,
-            )?,
+            ram_bytes,
             nvme_bytes: nvme_budget(config.nvme, machine)?,
             data_dir,
             s3_addr,
             admin_addr,
+            native,
             region: region(config.region)?,
             consistency,
             shutdown_deadline: config.shutdown.map_or(Duration::from_secs(10), |period| period.0),
@@ -193,13 +209,14 @@ impl NodeOptions {
     /// The effective configuration, as a file would say it, secrets hidden.
     #[must_use]
     pub fn to_config(&self) -> Config {
-        Config {
+        let addr = |addr: Option<SocketAddr>| Some(addr.map_or_else(|| OFF.into(), |addr| addr.to_string()));
+        let mut config = Config {
             lake: Some(self.lake.shown().to_owned()),
             data: Some(self.data_dir.clone()),
             ram: Some(Size(self.ram_bytes)),
             nvme: Some(Size(self.nvme_bytes)),
-            s3: Some(self.s3_addr.to_string()),
-            admin: Some(self.admin_addr.to_string()),
+            s3: addr(self.s3_addr),
+            admin: addr(self.admin_addr),
             region: Some(self.region.clone()),
             consistency: Some(Freshness(self.consistency)),
             shutdown: Some(Period(self.shutdown_deadline)),
@@ -214,7 +231,10 @@ impl NodeOptions {
             },
             buckets: self.buckets.iter().map(BucketSettings::to_config).collect(),
             keys: self.keys.iter().map(KeySettings::to_config).collect(),
-        }
+            ..Config::default()
+        };
+        self.native.put_into(&mut config);
+        config
     }
 
     /// Folder of the NVMe tier.
@@ -256,6 +276,7 @@ impl Limits {
             scrub_period: Some(Period(self.scrub_period)),
             warm_parallel: Some(self.warm_parallel_max),
             jobs: Some(self.jobs_running_max),
+            ..LimitsConfig::default()
         }
     }
 }
@@ -267,6 +288,10 @@ impl BucketSettings {
             lake: self.lake.as_ref().map(|lake| lake.shown().to_owned()),
             consistency: Some(Freshness(self.consistency)),
             public_read: self.public_read,
+            allow_uids: self
+                .allow_uids
+                .as_ref()
+                .map(|uids| uids.iter().copied().map(Uid).collect()),
         }
     }
 }
@@ -323,7 +348,10 @@ fn count(setting: &'static str, said: Option<usize>, default: usize) -> Result<u
 }
 
 /// An address to listen on. A leading `http://` is dropped, because the same variable names the endpoint for clients.
-fn address(text: &str, setting: &'static str) -> Result<SocketAddr> {
+fn address(text: &str, setting: &'static str) -> Result<Option<SocketAddr>> {
+    if text.trim() == OFF {
+        return Ok(None);
+    }
     let bare = text.trim().trim_start_matches("http://").trim_end_matches('/');
     let full = if bare.starts_with(':') {
         format!("0.0.0.0{bare}")
@@ -331,13 +359,13 @@ fn address(text: &str, setting: &'static str) -> Result<SocketAddr> {
         bare.to_owned()
     };
     if let Ok(addr) = full.parse() {
-        return Ok(addr);
+        return Ok(Some(addr));
     }
     let resolved = full.to_socket_addrs().ok().and_then(|mut addrs| addrs.next());
-    resolved.ok_or_else(|| {
+    resolved.map(Some).ok_or_else(|| {
         wrong(
             setting,
-            format!("'{text}' is not an address to listen on; write for example 127.0.0.1:9000"),
+            format!("'{text}' is not an address to listen on; write for example 127.0.0.1:9000, or off"),
         )
     })
 }
@@ -382,6 +410,9 @@ fn buckets(said: Vec<BucketConfig>, consistency: Consistency) -> Result<Vec<Buck
             lake: lake.map_err(|error| error.with("setting", "bucket.lake").with("bucket", &name))?,
             consistency: bucket.consistency.map_or(consistency, |freshness| freshness.0),
             public_read: bucket.public_read,
+            allow_uids: bucket
+                .allow_uids
+                .map(|uids| uids.iter().map(|uid| uid.0).collect()),
             name,
         });
     }

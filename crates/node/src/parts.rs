@@ -3,6 +3,7 @@
 //! The reservoir, the lakes and the jobs are there from the start; the engine and the S3 edge come when every
 //! lake has answered (what they may promise depends on the answer). Until then the node is up but not ready.
 
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::admin::api;
 use crate::jobs::Jobs;
 use crate::lakes::WatchedLake;
 use crate::metrics::{self, Metrics, Snapshot};
+use crate::native::Native;
 use crate::options::NodeOptions;
 
 /// Everything that requests share.
@@ -29,7 +31,10 @@ pub(crate) struct Parts {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started: Duration,
-    pub(crate) s3_url: String,
+    pub(crate) s3_url: Option<String>,
+    pub(crate) native: Native,
+    /// Where the socket lies, if there is one.
+    pub(crate) socket: Option<PathBuf>,
     pub(crate) serving: OnceLock<Serving>,
     pub(crate) stop: CancellationToken,
 }
@@ -70,6 +75,7 @@ impl Parts {
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot {
             reservoir: self.reservoir.stats(),
+            native: self.native.stats(),
             ram_budget_bytes: self.options.ram_bytes,
             nvme_budget_bytes: self.options.nvme_bytes,
             lakes: self.lakes.iter().map(|lake| lake.snapshot()).collect(),
@@ -86,6 +92,7 @@ impl Parts {
     /// The status page.
     pub(crate) fn status(&self) -> api::Status {
         let stats = self.reservoir.stats();
+        let native = self.native.stats();
         let from_cache = stats.served_ram_bytes + stats.served_nvme_bytes;
         let served = from_cache + stats.served_lake_bytes;
         let in_flight = self.serving.get().map_or(
@@ -100,7 +107,8 @@ impl Parts {
             pid: std::process::id(),
             uptime_seconds: self.uptime().as_secs(),
             ready: self.why_not_ready().is_none(),
-            s3: self.s3_url.clone(),
+            s3: self.s3_url.clone().unwrap_or_else(|| "off".into()),
+            socket: self.socket.as_ref().map(|path| path.display().to_string()),
             ram: api::Tier {
                 budget_bytes: self.options.ram_bytes,
                 used_bytes: stats.ram_used_bytes,
@@ -122,6 +130,17 @@ impl Parts {
             },
             corrupt_blocks: stats.corrupt_ram_blocks + stats.corrupt_nvme_blocks,
             lakes: self.lakes.iter().map(|lake| lake.status()).collect(),
+            clients: api::Clients {
+                sessions: native.sessions,
+                connections: native.connections,
+                leases: native.leases,
+                leased_bytes: native.leased_bytes,
+                copied_bytes: stats.lease_copied_bytes,
+                expired_leases: native.expired_leases,
+                abandoned_bytes: stats.abandoned_bytes,
+                staging_budget_bytes: native.staging_budget_bytes,
+                staging_used_bytes: native.staging_lent_bytes,
+            },
             in_flight: api::InFlight {
                 s3_requests: in_flight.requests,
                 s3_bytes: in_flight.bytes,

@@ -73,6 +73,22 @@ impl fmt::Display for Period {
     }
 }
 
+/// The id of a user of this host, typed as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct Uid(pub u32);
+
+impl FromStr for Uid {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        text.trim().parse().map(Self).map_err(|_| {
+            let message = format!("'{text}' is not a user id; write a number, as `id -u NAME` prints it");
+            Error::new(Kind::InvalidInput, message)
+        })
+    }
+}
+
 /// How fresh reads are, typed as `immutable`, `always` or a length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freshness(pub Consistency);
@@ -184,6 +200,16 @@ impl<'de> Deserialize<'de> for Size {
             TextOrNumber::Number(bytes) => Ok(Self(bytes)),
             TextOrNumber::Text(text) => text.parse().map_err(serde::de::Error::custom),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Uid {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = match TextOrNumber::deserialize(deserializer)? {
+            TextOrNumber::Number(number) => number.to_string(),
+            TextOrNumber::Text(text) => text,
+        };
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 

@@ -14,8 +14,10 @@ pub struct Status {
     pub uptime_seconds: u64,
     /// Whether every lake answered.
     pub ready: bool,
-    /// Endpoint of the S3 front door.
+    /// Endpoint of the S3 front door; `off` if there is none.
     pub s3: String,
+    /// Path of the socket for clients on this host, if there is one.
+    pub socket: Option<String>,
     /// The RAM tier.
     pub ram: Tier,
     /// The NVMe tier.
@@ -28,8 +30,33 @@ pub struct Status {
     pub corrupt_blocks: u64,
     /// The lakes.
     pub lakes: Vec<Lake>,
+    /// Processes on this host that use the socket.
+    pub clients: Clients,
     /// What is under way.
     pub in_flight: InFlight,
+}
+
+/// Processes on this host that use the socket, and what they hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Clients {
+    /// Processes.
+    pub sessions: u64,
+    /// Their connections.
+    pub connections: u64,
+    /// Views that they hold.
+    pub leases: u64,
+    /// Bytes of these.
+    pub leased_bytes: u64,
+    /// Bytes that had to be copied for a view since the start.
+    pub copied_bytes: u64,
+    /// Views that were held too long since the start.
+    pub expired_leases: u64,
+    /// Bytes of memory that were given up for them.
+    pub abandoned_bytes: u64,
+    /// The most that the staging memory may hold.
+    pub staging_budget_bytes: u64,
+    /// What of it clients have.
+    pub staging_used_bytes: u64,
 }
 
 /// A tier of the cache.

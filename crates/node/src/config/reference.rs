@@ -78,9 +78,15 @@ pub const SETTINGS: &[Setting] = settings! {
     "nvme", "FOREBAY_NVME", Text, "half of the free disk, at most 100GiB",
         "Budget of the NVMe tier; 0 switches it off.";
     "s3", "FOREBAY_S3", Text, "127.0.0.1:9000",
-        "Address of the S3 front door; port 0 takes a free one.";
+        "Address of the S3 front door; port 0 takes a free one, `off` opens none.";
     "admin", "FOREBAY_ADMIN", Text, "127.0.0.1:9001",
-        "Address of the admin API; anywhere but on loopback it asks for the bearer token in `<data>/keys.toml`.";
+        "Address of the admin API; anywhere but on loopback it asks for the bearer token in `<data>/keys.toml`; `off` opens none.";
+    "socket", "FOREBAY_SOCKET", Text, "$XDG_RUNTIME_DIR/forebay.sock",
+        "Unix socket for clients on this host (shared memory, no copies); without XDG_RUNTIME_DIR it is `/run/user/<uid>/forebay.sock` or `$TMPDIR/forebay-<uid>/forebay.sock`; `off` opens none.";
+    "allow_uid", "FOREBAY_ALLOW_UID", List, "none",
+        "User ids, besides the node's own, whose processes may use the socket: they may read and write all buckets that have no `allow_uids` of their own.";
+    "staging", "FOREBAY_STAGING", Text, "half of `ram`",
+        "Memory for what clients on this host write; a full one makes them wait, and no object larger than it can be written through the socket.";
     "region", "FOREBAY_REGION", Text, "us-east-1",
         "The region that clients sign their requests for.";
     "consistency", "FOREBAY_CONSISTENCY", Text, "5s",
@@ -111,6 +117,12 @@ pub const SETTINGS: &[Setting] = settings! {
         "Objects that a warm job reads at once.";
     "limits.jobs", "FOREBAY_LIMITS_JOBS", Number, "16",
         "Jobs that run at once.";
+    "limits.lease_timeout", "FOREBAY_LIMITS_LEASE_TIMEOUT", Text, "1h",
+        "A view that a client on this host holds longer stays valid, but its memory leaves the cache and is no longer the node's; 0s never takes it away.";
+    "limits.client_lease_bytes", "FOREBAY_LIMITS_CLIENT_LEASE_BYTES", Text, "half of `ram`",
+        "Bytes of the RAM tier that one client on this host may hold; beyond it views are copies.";
+    "limits.client_connections", "FOREBAY_LIMITS_CLIENT_CONNECTIONS", Number, "1024",
+        "Open connections of the socket.";
     "cors.origins", "FOREBAY_CORS_ORIGINS", List, "none",
         "Origins whose web pages may use the S3 front door, for example https://lab.example.org.";
 };
@@ -128,6 +140,11 @@ pub const BUCKET_KEYS: &[(&str, &str, &str)] = &[
         "public_read",
         "false",
         "Whether anybody may read and list the bucket without a key.",
+    ),
+    (
+        "allow_uids",
+        "the node's user and `allow_uid`",
+        "User ids that may use the bucket through the socket, besides the node's own. Its bytes lie in memory of their own, which no other process can map.",
     ),
 ];
 

@@ -14,7 +14,7 @@ fn defaults_are_shares_of_the_machine() {
     let options = resolve("").unwrap();
     assert_eq!(options.ram_bytes, 2 << 30);
     assert_eq!(options.nvme_bytes, 30 << 30);
-    assert_eq!(options.s3_addr.to_string(), "127.0.0.1:9000");
+    assert_eq!(options.s3_addr.unwrap().to_string(), "127.0.0.1:9000");
     assert_eq!(options.lake_place, LakePlace::Default);
     assert!(options.lake.shown().ends_with("/forebay-data/lake"));
     let large = Machine {
@@ -91,11 +91,12 @@ fn listen_addresses_may_be_endpoints() {
         resolve("s3 = 'http://127.0.0.1:9100/'")
             .unwrap()
             .s3_addr
+            .unwrap()
             .to_string(),
         "127.0.0.1:9100"
     );
     assert_eq!(
-        resolve("s3 = ':9100'").unwrap().s3_addr.to_string(),
+        resolve("s3 = ':9100'").unwrap().s3_addr.unwrap().to_string(),
         "0.0.0.0:9100"
     );
 }

@@ -1,0 +1,137 @@
+//! Leasing bytes of an object for a process on the host: which version, which bytes, where they lie.
+//!
+//! The same decisions as for a read (`read.rs`): metadata as fresh as the bucket demands, and a restart if the object turns out to
+//! have changed before the first byte. [`Engine::try_lease`] is the warm way: no wait, no task; `None` means that something has to
+//! be asked for, and [`Engine::lease`] does that.
+
+use std::sync::Arc;
+
+use forebay_core::wire::ItemRange;
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
+use forebay_reservoir::Leased;
+
+use crate::read::{RESTARTS_MAX, changing_too_fast};
+use crate::{Engine, ObjectInfo};
+
+/// What to lease.
+#[derive(Debug, Clone, Copy)]
+pub struct LeaseRequest<'a> {
+    /// The bucket.
+    pub bucket: &'a BucketName,
+    /// The key.
+    pub key: &'a ObjectKey,
+    /// Which bytes; members of archives are for the caller to find.
+    pub range: &'a ItemRange,
+    /// The version that it must have; `None` takes the current one.
+    pub version: Option<&'a Version>,
+}
+
+/// Bytes of one version of an object, held where they lie.
+#[derive(Debug)]
+pub struct ObjectLease {
+    /// The version that the bytes belong to.
+    pub info: Arc<ObjectInfo>,
+    /// Which bytes; `None` if there are none.
+    pub range: Option<ByteRange>,
+    /// The hold on them; `None` if there are none.
+    pub leased: Option<Leased>,
+}
+
+/// Where leased bytes may lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeasePlace {
+    /// In the pages of the cache.
+    Shared,
+    /// In memory of their own: the holder has its share of the cache already.
+    Copied,
+}
+
+impl Engine {
+    /// Leases what is in RAM and known to be fresh, without waiting; `None` if anything is missing.
+    pub fn try_lease(&self, request: LeaseRequest<'_>) -> Option<Result<ObjectLease>> {
+        let bucket = match self.buckets.open(request.bucket) {
+            Ok(bucket) => bucket,
+            Err(error) => return Some(Err(error)),
+        };
+        let info = self
+            .freshness
+            .fresh(&bucket.name, request.key, bucket.consistency)?;
+        // Another version than the one that is wanted: maybe what we know is old, so the lake has to say.
+        if request.version.is_some_and(|version| *version != info.version) {
+            return None;
+        }
+        let range = match request.range.resolve(info.bytes) {
+            Ok(range) => range,
+            Err(error) => return Some(Err(error.with("key", &info.key))),
+        };
+        let leased = match range {
+            Some(range) => Some(self.reservoir.try_lease(&info.object_version(), range)?),
+            None => None,
+        };
+        Some(Ok(ObjectLease { info, range, leased }))
+    }
+
+    /// Leases a range, fetching what is missing. `place` is asked with the number of bytes before
+    /// anything is fetched, and again if the object changed and the lease starts afresh.
+    ///
+    /// Errors: `NotFound`, `OutOfRange`, `Changed` (the object does not have the version that was asked for), `Busy`, and what the lake
+    /// says. Cancel-safe: a fill that others wait for goes on.
+    pub async fn lease(
+        &self,
+        request: LeaseRequest<'_>,
+        mut place: impl FnMut(u64) -> Result<LeasePlace> + Send,
+    ) -> Result<ObjectLease> {
+        let bucket = self.buckets.open(request.bucket)?;
+        let mut info = self.info(&bucket, request.key).await?;
+        if request.version.is_some_and(|version| *version != info.version) {
+            info = self.refresh(&bucket, request.key).await?;
+        }
+        for _ in 0..RESTARTS_MAX {
+            if let Some(version) = request.version
+                && *version != info.version
+            {
+                return Err(other_version(&info, version));
+            }
+            let range = request.range.resolve(info.bytes);
+            let Some(range) = range.map_err(|error| error.with("key", &info.key))? else {
+                return Ok(ObjectLease {
+                    info,
+                    range: None,
+                    leased: None,
+                });
+            };
+            match self.lease_range(&info, range, place(range.len())?).await {
+                // Replaced or deleted since its metadata was cached: ask again and start afresh.
+                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
+                    info = self.refresh(&bucket, request.key).await?;
+                }
+                Err(error) => return Err(error),
+                Ok(leased) => {
+                    return Ok(ObjectLease {
+                        info,
+                        range: Some(range),
+                        leased: Some(leased),
+                    });
+                }
+            }
+        }
+        Err(changing_too_fast(&bucket, request.key))
+    }
+
+    async fn lease_range(&self, info: &ObjectInfo, range: ByteRange, place: LeasePlace) -> Result<Leased> {
+        let object = info.object_version();
+        match place {
+            LeasePlace::Shared => self.reservoir.lease(&object, range, &self.source).await,
+            LeasePlace::Copied => self.reservoir.lease_copy(&object, range, &self.source).await,
+        }
+    }
+}
+
+fn other_version(info: &ObjectInfo, wanted: &Version) -> Error {
+    let message = "the object has another version now; read it without a version, or start again";
+    Error::new(Kind::Changed, message)
+        .with("bucket", &info.bucket)
+        .with("key", &info.key)
+        .with("version", &info.version)
+        .with("wanted", wanted)
+}

@@ -1,0 +1,265 @@
+//! The book of leases: which bytes are held, under which number, by which sessions.
+//!
+//! A lease is entered when its bytes are handed out and leaves when its last holder releases it or is dead. Whoever has been given a
+//! handle (a forked child, a process that unpickles a view) becomes a holder by adopting it. A lease that is older than the
+//! time-out leaves the book too: the reservoir abandons its memory, so that the view stays valid and the cache gets its budget back.
+//!
+//! Numbers grow and are never used twice, and a lease is numbered when it is entered, so the book is in the order of time: the scan for
+//! old leases looks at old ones only. Leases are dropped outside of the lock, because giving pages back takes other locks.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use forebay_engine::ObjectInfo;
+use forebay_reservoir::{Leased, TrustDomain};
+use parking_lot::Mutex;
+
+use super::sessions::Session;
+
+/// What a lease counts at least, so that many tiny ones have a limit too.
+const CHARGE_BYTES_MIN: u64 = 4096;
+
+/// What a lease of so many bytes counts.
+pub(super) fn charge_of(bytes: u64) -> u64 {
+    bytes.max(CHARGE_BYTES_MIN)
+}
+
+/// Bytes on their way into the book; already counted for their session unless they are a copy.
+#[derive(Debug)]
+pub(super) struct Grant {
+    pub(super) leased: Leased,
+    pub(super) info: Arc<ObjectInfo>,
+}
+
+#[derive(Debug)]
+struct Lease {
+    grant: Grant,
+    /// What it counts for each holder.
+    charged_bytes: u64,
+    holders: Holders,
+    granted_at: Duration,
+}
+
+/// Nearly always one session.
+#[derive(Debug)]
+struct Holders {
+    first: Option<u64>,
+    others: Vec<u64>,
+}
+
+impl Holders {
+    fn add(&mut self, session: u64) {
+        match self.first {
+            None => self.first = Some(session),
+            Some(_) => self.others.push(session),
+        }
+    }
+
+    fn remove(&mut self, session: u64) {
+        if self.first == Some(session) {
+            self.first = self.others.pop();
+        } else {
+            self.others.retain(|other| *other != session);
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = u64> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
+}
+
+#[derive(Debug)]
+struct Held {
+    session: Arc<Session>,
+    leases: HashSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    last_number: u64,
+    leases: BTreeMap<u64, Lease>,
+    sessions: HashMap<u64, Held>,
+}
+
+/// A lease that was held too long.
+#[derive(Debug)]
+pub(super) struct Expired {
+    pub(super) grant: Grant,
+    pub(super) held_for: Duration,
+    /// Names of those who hold it.
+    pub(super) clients: Vec<String>,
+}
+
+/// All leases.
+#[derive(Debug, Default)]
+pub(super) struct Leases {
+    book: Mutex<Book>,
+    held: AtomicU64,
+    held_bytes: AtomicU64,
+}
+
+impl Leases {
+    /// A session may hold leases from now on.
+    pub(super) fn open(&self, session: &Arc<Session>) {
+        let held = Held {
+            session: Arc::clone(session),
+            leases: HashSet::new(),
+        };
+        self.book.lock().sessions.insert(session.number, held);
+    }
+
+    /// Enters leases with consecutive numbers and returns the first. `None` if the session has ended: nobody is left to hold them.
+    pub(super) fn enter(&self, session: &Session, grants: Vec<Grant>, now: Duration) -> Option<u64> {
+        let (count, bytes) = (grants.len() as u64, total_bytes(&grants));
+        let mut book = self.book.lock();
+        let Book {
+            last_number,
+            leases,
+            sessions,
+        } = &mut *book;
+        let Some(held) = sessions.get_mut(&session.number) else {
+            drop(book);
+            drop(grants);
+            return None;
+        };
+        let first = *last_number + 1;
+        for grant in grants {
+            *last_number += 1;
+            held.leases.insert(*last_number);
+            let lease = Lease {
+                charged_bytes: charged_bytes(&grant.leased),
+                grant,
+                holders: Holders {
+                    first: Some(session.number),
+                    others: Vec::new(),
+                },
+                granted_at: now,
+            };
+            leases.insert(*last_number, lease);
+        }
+        drop(book);
+        self.held.fetch_add(count, Ordering::Relaxed);
+        self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Some(first)
+    }
+
+    /// Makes a session a holder of a lease that still lives, if it may see its memory.
+    pub(super) fn adopt(
+        &self,
+        session: &Session,
+        number: u64,
+        may_map: impl Fn(TrustDomain) -> bool,
+    ) -> bool {
+        let mut book = self.book.lock();
+        let Book { leases, sessions, .. } = &mut *book;
+        let (Some(lease), Some(held)) = (leases.get_mut(&number), sessions.get_mut(&session.number)) else {
+            return false;
+        };
+        if !may_map(lease.grant.info.domain) {
+            return false;
+        }
+        if held.leases.insert(number) {
+            lease.holders.add(session.number);
+            session.charge(lease.charged_bytes);
+        }
+        true
+    }
+
+    /// Ends a session's share in leases; those that it does not hold are passed over.
+    pub(super) fn release(&self, session: &Session, numbers: &[u64]) {
+        let mut ended = Vec::new();
+        let mut book = self.book.lock();
+        for number in numbers {
+            let held = book.sessions.get_mut(&session.number);
+            if held.is_some_and(|held| held.leases.remove(number)) {
+                ended.extend(book.let_go(session, *number));
+            }
+        }
+        drop(book);
+        self.count_out(&ended);
+    }
+
+    /// Ends all that a session holds.
+    pub(super) fn close(&self, session: &Session) {
+        let mut ended = Vec::new();
+        let mut book = self.book.lock();
+        if let Some(held) = book.sessions.remove(&session.number) {
+            for number in held.leases {
+                ended.extend(book.let_go(session, number));
+            }
+        }
+        drop(book);
+        self.count_out(&ended);
+    }
+
+    /// Takes out what was entered before `oldest`.
+    pub(super) fn expire(&self, oldest: Duration, now: Duration) -> Vec<Expired> {
+        let mut expired = Vec::new();
+        let mut book = self.book.lock();
+        while let Some(entry) = book.leases.first_entry() {
+            if entry.get().granted_at >= oldest {
+                break;
+            }
+            let (number, lease) = entry.remove_entry();
+            let mut clients = Vec::new();
+            for holder in lease.holders.all() {
+                if let Some(held) = book.sessions.get_mut(&holder) {
+                    held.leases.remove(&number);
+                    held.session.discharge(lease.charged_bytes);
+                    clients.push(held.session.client.clone());
+                }
+            }
+            expired.push(Expired {
+                held_for: now.saturating_sub(lease.granted_at),
+                grant: lease.grant,
+                clients,
+            });
+        }
+        drop(book);
+        self.held.fetch_sub(expired.len() as u64, Ordering::Relaxed);
+        let bytes = expired.iter().map(|expired| expired.grant.leased.bytes()).sum();
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        expired
+    }
+
+    fn count_out(&self, ended: &[Grant]) {
+        self.held.fetch_sub(ended.len() as u64, Ordering::Relaxed);
+        self.held_bytes.fetch_sub(total_bytes(ended), Ordering::Relaxed);
+    }
+
+    /// How many there are, and their bytes.
+    pub(super) fn count_and_bytes(&self) -> (u64, u64) {
+        (
+            self.held.load(Ordering::Relaxed),
+            self.held_bytes.load(Ordering::Relaxed),
+        )
+    }
+}
+
+impl Book {
+    /// A session holds this lease no more; the lease itself, if it was the last.
+    fn let_go(&mut self, session: &Session, number: u64) -> Option<Grant> {
+        let lease = self.leases.get_mut(&number)?;
+        session.discharge(lease.charged_bytes);
+        lease.holders.remove(session.number);
+        if lease.holders.first.is_some() {
+            return None;
+        }
+        self.leases.remove(&number).map(|lease| lease.grant)
+    }
+}
+
+/// A copy lies outside of the cache and counts for nobody's share of it.
+fn charged_bytes(leased: &Leased) -> u64 {
+    if leased.tiers().copied > 0 {
+        0
+    } else {
+        charge_of(leased.bytes())
+    }
+}
+
+fn total_bytes(grants: &[Grant]) -> u64 {
+    grants.iter().map(|grant| grant.leased.bytes()).sum()
+}

@@ -1,0 +1,97 @@
+//! Questions about names: metadata, listings, buckets, removal. The same engine calls as the S3 front door makes.
+
+use std::time::{Duration, SystemTime};
+
+use forebay_core::wire::{Answer, ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
+use forebay_core::{BucketName, Kind, ObjectKey, Result};
+use forebay_lake::ListOptions;
+
+use super::connection::Context;
+
+/// Names in one page of a listing, at most: the longest fit a frame.
+const LIST_LIMIT_MAX: u32 = 8192;
+/// A page of the node's choice.
+const LIST_LIMIT_DEFAULT: u32 = 1000;
+
+impl Context {
+    /// A bucket that this user may use.
+    pub(super) fn bucket(&self, name: &str) -> Result<BucketName> {
+        let bucket = BucketName::new(name)?;
+        self.parts.native.access.check(self.session.peer.uid, &bucket)?;
+        Ok(bucket)
+    }
+
+    /// An object that this user may use.
+    pub(super) fn object(&self, name: &ObjectName) -> Result<(BucketName, ObjectKey)> {
+        Ok((self.bucket(&name.bucket)?, ObjectKey::new(&name.key)?))
+    }
+}
+
+pub(super) async fn stat(context: &Context, name: &ObjectName) -> Result<Answer> {
+    let (bucket, key) = context.object(name)?;
+    let info = context.parts.engine()?.head(&bucket, &key).await?;
+    Ok(Answer::Stat(ObjectStat {
+        bytes: info.bytes,
+        version: info.version.as_str().into(),
+        modified: unix_seconds(info.modified),
+        content_type: info.attributes.content_type,
+        metadata: info.attributes.user.into_iter().collect(),
+    }))
+}
+
+pub(super) async fn list(context: &Context, request: ListRequest) -> Result<Answer> {
+    let bucket = context.bucket(&request.bucket)?;
+    let limit = match request.limit {
+        0 => LIST_LIMIT_DEFAULT,
+        limit => limit.min(LIST_LIMIT_MAX),
+    };
+    let options = ListOptions {
+        prefix: request.prefix,
+        delimiter: request.delimiter,
+        start_after: request.after,
+        limit: limit as usize,
+    };
+    let page = context.parts.engine()?.list(&bucket, options).await?;
+    let objects = page.objects.into_iter().map(|object| ListedObject {
+        key: object.key.as_str().into(),
+        bytes: object.bytes,
+        version: object.version.as_str().into(),
+        modified: unix_seconds(object.modified),
+    });
+    Ok(Answer::Listed(Listed {
+        objects: objects.collect(),
+        prefixes: page.prefixes,
+        next: page.next,
+    }))
+}
+
+pub(super) async fn delete(context: &Context, name: &ObjectName) -> Result<Answer> {
+    let (bucket, key) = context.object(name)?;
+    context.parts.engine()?.delete(&bucket, &key).await?;
+    Ok(Answer::Done)
+}
+
+/// The buckets that this user may use.
+pub(super) async fn buckets(context: &Context) -> Result<Answer> {
+    let buckets = context.parts.engine()?.list_buckets().await?;
+    let access = &context.parts.native.access;
+    let names = buckets
+        .into_iter()
+        .filter(|bucket| access.may_use(context.session.peer.uid, &bucket.name))
+        .map(|bucket| bucket.name.as_str().into());
+    Ok(Answer::Buckets(names.collect()))
+}
+
+pub(super) async fn create_bucket(context: &Context, name: &str) -> Result<Answer> {
+    let bucket = context.bucket(name)?;
+    match context.parts.engine()?.create_bucket(&bucket).await {
+        Err(error) if error.kind() != Kind::AlreadyExists => Err(error),
+        _ => Ok(Answer::Done),
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO)
+        .as_secs()
+}

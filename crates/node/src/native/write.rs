@@ -1,0 +1,176 @@
+//! `Allocate`, `Free` and `Put`: writes from memory that the client filled.
+//!
+//! A buffer belongs to the session until `Put` hands it over. From then on the write is a task of the node: it goes on when the client dies,
+//! and a stopping node waits for it. The bytes are not copied on their way to the lake; the client still maps them, so one that
+//! writes to a buffer after `Put` spoils its own object, and the checksum that it sent along is compared before anything is written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_core::wire::{Answer, BufferPlace, Condition, Durability, Put};
+use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
+use forebay_engine::{Engine, Finish, WriteCondition, WriteReceipt, WriteRequest};
+use forebay_lake::Attributes;
+use tokio::sync::oneshot;
+
+use super::connection::Context;
+
+/// What is given to the lake at once.
+const CHUNK_BYTES: usize = 8 << 20;
+/// A checksum over more is not for a thread of the runtime.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+/// Names and values of user metadata together, as S3 has it.
+const METADATA_BYTES_MAX: usize = 2048;
+
+pub(super) async fn allocate(context: &Context, bytes: u64) -> Result<Answer> {
+    let staging = Arc::clone(&context.parts.native.staging);
+    let uid = context.session.peer.uid;
+    // Fresh memory takes a while.
+    let allocated = tokio::task::spawn_blocking(move || staging.allocate(uid, bytes)).await;
+    let buffer =
+        allocated.map_err(|why| Error::new(Kind::Internal, "memory could not be had").caused_by(why))??;
+    let place = BufferPlace {
+        buffer: buffer.id().0,
+        bytes: buffer.bytes(),
+        mapped_bytes: buffer.mapped_bytes(),
+    };
+    context.session.add_buffer(buffer)?;
+    Ok(Answer::Buffer(place))
+}
+
+pub(super) fn free(context: &Context, buffer: u64) -> Answer {
+    drop(context.session.take_buffer(buffer));
+    Answer::Done
+}
+
+pub(super) async fn put(context: &Context, put: Put) -> Result<Answer> {
+    let (bucket, key) = context.object(&put.object)?;
+    let Durability::Lake = put.durability;
+    let request = WriteRequest {
+        attributes: attributes(put.content_type, put.metadata)?,
+        condition: match put.condition {
+            Condition::None => WriteCondition::None,
+            Condition::Absent => WriteCondition::Absent,
+            Condition::Version(version) => WriteCondition::Version(Version::new(&version)),
+        },
+        bytes: Some(put.from.bytes),
+        ..WriteRequest::default()
+    };
+    let engine = Arc::clone(context.parts.engine()?);
+    let body = Body {
+        bytes: body(context, put.from.buffer, put.from.bytes)?,
+        crc32c: put.from.crc32c,
+    };
+    let (done, answer) = oneshot::channel();
+    context.parts.native.spawn_put(async move {
+        let result = write(&engine, &bucket, &key, request, body).await;
+        if let Err(Err(error)) = done.send(result) {
+            tracing::warn!(%error, %bucket, %key, "a write failed whose client is gone");
+        }
+    })?;
+    let receipt = answer
+        .await
+        .map_err(|_| Error::new(Kind::Cancelled, "the node stopped before the write was done"))??;
+    Ok(Answer::Written {
+        version: receipt.version.as_str().into(),
+        bytes: receipt.bytes,
+    })
+}
+
+fn body(context: &Context, number: u64, bytes: u64) -> Result<Bytes> {
+    let Some(buffer) = context.session.take_buffer(number) else {
+        let message = "there is no such buffer; allocate one, and put each only once";
+        return Err(Error::new(Kind::NotFound, message).with("buffer", number));
+    };
+    if bytes > buffer.bytes() {
+        let error = Error::new(Kind::InvalidInput, "the object is larger than its buffer");
+        return Err(error.with("bytes", bytes).with("buffer_bytes", buffer.bytes()));
+    }
+    Ok(buffer.freeze(bytes))
+}
+
+struct Body {
+    bytes: Bytes,
+    crc32c: Option<u32>,
+}
+
+impl Body {
+    /// Compares the client's checksum.
+    async fn check(&self) -> Result<()> {
+        let Some(expected) = self.crc32c else {
+            return Ok(());
+        };
+        let found = if self.bytes.len() <= INLINE_BYTES_MAX {
+            crc32c::crc32c(&self.bytes)
+        } else {
+            let bytes = self.bytes.clone();
+            let counted = tokio::task::spawn_blocking(move || crc32c::crc32c(&bytes)).await;
+            counted.map_err(|why| Error::new(Kind::Internal, "a checksum was stopped").caused_by(why))?
+        };
+        if found == expected {
+            return Ok(());
+        }
+        let message = "the bytes in the buffer do not match their checksum; nothing was written";
+        Err(Error::new(Kind::Checksum, message)
+            .with("found", found)
+            .with("expected", expected))
+    }
+}
+
+async fn write(
+    engine: &Arc<Engine>,
+    bucket: &BucketName,
+    key: &ObjectKey,
+    request: WriteRequest,
+    body: Body,
+) -> Result<WriteReceipt> {
+    body.check().await?;
+    let mut write = engine.write(bucket, key, request).await?;
+    let mut rest = body.bytes;
+    while !rest.is_empty() {
+        let chunk = rest.split_to(CHUNK_BYTES.min(rest.len()));
+        if let Err(error) = write.push(chunk).await {
+            write.abort().await;
+            return Err(error);
+        }
+    }
+    write.finish(Finish::default()).await
+}
+
+fn attributes(content_type: Option<String>, metadata: Vec<(String, String)>) -> Result<Attributes> {
+    let wrong = |message: &str| Err(Error::new(Kind::InvalidInput, message));
+    let bytes: usize = metadata
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
+    if bytes > METADATA_BYTES_MAX {
+        return wrong("the metadata is longer than 2048 bytes");
+    }
+    if content_type
+        .as_ref()
+        .is_some_and(|text| !is_header_value(text) || text.len() > 256)
+    {
+        return wrong("the content type has characters that a header cannot have");
+    }
+    let mut user = BTreeMap::new();
+    for (name, value) in metadata {
+        let is_name = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+        if name.is_empty() || !name.bytes().all(is_name) {
+            return wrong("a name of metadata may only have letters, digits, '-', '_' and '.'");
+        }
+        if !is_header_value(&value) {
+            return wrong("a value of metadata has characters that a header cannot have");
+        }
+        user.insert(name.to_ascii_lowercase(), value);
+    }
+    Ok(Attributes {
+        content_type,
+        user,
+        ..Attributes::default()
+    })
+}
+
+fn is_header_value(text: &str) -> bool {
+    text.chars().all(|c| !c.is_control())
+}

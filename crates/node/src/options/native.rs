@@ -1,0 +1,96 @@
+//! The settings of the socket for clients on this host, validated.
+//!
+//! A socket that nobody chose lies at the default place; if another node has that one already, this node goes on without
+//! (see `native/listener.rs`). A chosen one has to work. `off` opens none.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use forebay_core::{Result, default_socket};
+
+use super::{budget, count, wrong};
+use crate::config::Config;
+use crate::value::{Period, Size, Uid};
+
+/// The smallest staging arena: one buffer of a usable size.
+pub const STAGING_BYTES_MIN: u64 = 1 << 20;
+/// What `Default` gives at least.
+const STAGING_BYTES_DEFAULT_MIN: u64 = 64 << 20;
+/// The longest path that fits a socket address, with its closing NUL.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// How clients on this host are served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NativeOptions {
+    /// Where the socket lies.
+    pub socket: SocketPlace,
+    /// Other users whose processes may come in.
+    pub allow_uids: Vec<u32>,
+    /// Memory for what clients write.
+    pub staging_bytes: u64,
+    /// A lease that is older gives its memory up; zero is never.
+    pub lease_timeout: Duration,
+    /// Bytes of the RAM tier that one client may hold.
+    pub client_lease_bytes_max: u64,
+    /// Open connections.
+    pub connections_max: usize,
+}
+
+/// Where the socket lies, and who said so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SocketPlace {
+    /// There is none.
+    Off,
+    /// Where clients look first.
+    Default(PathBuf),
+    /// The configuration says so: it has to work.
+    Chosen(PathBuf),
+}
+
+impl NativeOptions {
+    pub(super) fn resolve(config: &Config, ram_bytes: u64) -> Result<Self> {
+        let limits = &config.limits;
+        let staging_default = (ram_bytes / 2).max(STAGING_BYTES_DEFAULT_MIN);
+        Ok(Self {
+            socket: socket(config.socket.as_deref())?,
+            allow_uids: config.allow_uid.iter().flatten().map(|uid| uid.0).collect(),
+            staging_bytes: budget("staging", config.staging, staging_default, STAGING_BYTES_MIN)?,
+            lease_timeout: limits
+                .lease_timeout
+                .map_or(Duration::from_secs(3600), |period| period.0),
+            client_lease_bytes_max: limits.client_lease_bytes.map_or(ram_bytes / 2, |size| size.0),
+            connections_max: count("limits.client_connections", limits.client_connections, 1024)?,
+        })
+    }
+
+    /// Writes the settings into a configuration, as a file would say them.
+    pub(super) fn put_into(&self, config: &mut Config) {
+        config.socket = Some(match &self.socket {
+            SocketPlace::Off => super::OFF.into(),
+            SocketPlace::Default(path) | SocketPlace::Chosen(path) => path.display().to_string(),
+        });
+        config.allow_uid = Some(self.allow_uids.iter().copied().map(Uid).collect());
+        config.staging = Some(Size(self.staging_bytes));
+        config.limits.lease_timeout = Some(Period(self.lease_timeout));
+        config.limits.client_lease_bytes = Some(Size(self.client_lease_bytes_max));
+        config.limits.client_connections = Some(self.connections_max);
+    }
+}
+
+fn socket(said: Option<&str>) -> Result<SocketPlace> {
+    let Some(text) = said else {
+        return Ok(SocketPlace::Default(default_socket()));
+    };
+    match text.trim() {
+        super::OFF => Ok(SocketPlace::Off),
+        "" => Err(wrong("socket", "the path is empty; write a path or off")),
+        path if path.len() > SOCKET_PATH_BYTES_MAX => {
+            let message = format!(
+                "the path has {} bytes, a socket may have {SOCKET_PATH_BYTES_MAX}; choose a shorter one",
+                path.len()
+            );
+            Err(wrong("socket", message))
+        }
+        path => Ok(SocketPlace::Chosen(PathBuf::from(path))),
+    }
+}

@@ -1,0 +1,236 @@
+//! Coming in: sessions, protocols, hostile frames, the socket file.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+
+use forebay_core::wire::{self, Answer, Hello, PROTOCOL, Request};
+use forebay_node::config::Config;
+use forebay_node::{EmbeddedNode, EmbeddedOptions, Node, options::NodeOptions};
+
+use crate::fixture::{Client, TestNode, connect, receive, send};
+
+fn failure_kind(answer: Option<(Answer, Option<std::os::fd::OwnedFd>)>) -> String {
+    match answer {
+        Some((Answer::Failed(failure), None)) => failure.kind,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn hello_frame() -> Vec<u8> {
+    let hello = Hello {
+        client: "test".into(),
+        session: None,
+    };
+    let mut frame = Vec::new();
+    wire::encode(&Request::Hello(hello), &mut frame).unwrap();
+    frame
+}
+
+#[test]
+fn a_client_that_says_hello_is_served() {
+    let node = TestNode::start();
+    let mut client = node.client();
+    assert_eq!(client.ask(&Request::Ping), Answer::Done);
+    assert_eq!(client.ask(&Request::Buckets), Answer::Buckets(vec!["box".into()]));
+    assert_eq!(node.stats().sessions, 1);
+}
+
+#[test]
+fn a_second_connection_joins_a_session_by_its_secret_only() {
+    let node = TestNode::start();
+    let first = node.client();
+    let second = Client::hello_to(node.node.socket(), Some(first.welcome.session)).unwrap();
+    assert_eq!(second.welcome.session, first.welcome.session);
+    node.wait_until("one session", |stats| stats.sessions == 1);
+    let refused = Client::hello_to(node.node.socket(), Some([7; 16])).err().unwrap();
+    assert_eq!(refused.kind, "not_found");
+}
+
+#[test]
+fn a_session_ends_with_its_first_connection_and_takes_the_others_along() {
+    let node = TestNode::start();
+    let first = node.client();
+    let mut second = Client::hello_to(node.node.socket(), Some(first.welcome.session)).unwrap();
+    drop(first);
+    assert!(second.is_closed());
+    node.wait_until("no session", |stats| {
+        stats.sessions == 0 && stats.connections == 0
+    });
+}
+
+#[test]
+fn another_protocol_is_answered_with_both_versions() {
+    let node = TestNode::start();
+    let mut frame = hello_frame();
+    frame[4..6].copy_from_slice(&(PROTOCOL + 1).to_le_bytes());
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&frame[..12]), &frame[16..]);
+    frame[12..16].copy_from_slice(&checksum.to_le_bytes());
+    let mut stream = connect(node.node.socket());
+    stream.write_all(&frame).unwrap();
+    assert_eq!(failure_kind(receive(&mut stream)), "unsupported");
+    assert!(receive(&mut stream).is_none(), "and closed");
+}
+
+#[test]
+fn hostile_bytes_end_the_connection_and_nothing_else() {
+    let node = TestNode::start();
+    let mut long = hello_frame();
+    long[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
+    let mut longer_than_a_hello = hello_frame();
+    longer_than_a_hello[8..12].copy_from_slice(&(1u32 << 20).to_le_bytes());
+    let mut flipped = hello_frame();
+    flipped[17] ^= 1;
+    for bytes in [
+        b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(),
+        long,
+        longer_than_a_hello,
+        flipped,
+    ] {
+        let mut stream = connect(node.node.socket());
+        stream.write_all(&bytes).unwrap();
+        assert_eq!(failure_kind(receive(&mut stream)), "corrupt");
+        assert!(receive(&mut stream).is_none());
+    }
+    node.wait_until("all gone", |stats| stats.connections == 0);
+    assert_eq!(node.client().ask(&Request::Ping), Answer::Done);
+}
+
+#[test]
+fn half_a_frame_and_a_close_leave_nothing_behind() {
+    let node = TestNode::start();
+    let frame = hello_frame();
+    for length in 0..frame.len() {
+        let mut stream = connect(node.node.socket());
+        stream.write_all(&frame[..length]).unwrap();
+    }
+    node.wait_until("all gone", |stats| stats.connections == 0 && stats.sessions == 0);
+}
+
+#[test]
+fn the_first_message_must_be_a_hello_and_there_is_only_one() {
+    let node = TestNode::start();
+    let mut stream = connect(node.node.socket());
+    send(&mut stream, &Request::Ping, None);
+    assert_eq!(failure_kind(receive(&mut stream)), "invalid_input");
+    assert!(receive(&mut stream).is_none());
+    let mut client = node.client();
+    let again = Request::Hello(Hello {
+        client: String::new(),
+        session: None,
+    });
+    assert!(matches!(client.ask(&again), Answer::Failed(failure) if failure.kind == "invalid_input"));
+    assert_eq!(
+        client.ask(&Request::Ping),
+        Answer::Done,
+        "and the connection goes on"
+    );
+}
+
+#[test]
+fn questions_sent_ahead_are_answered_in_order() {
+    let node = TestNode::start();
+    let mut client = node.client();
+    for _ in 0..100 {
+        client.send(&Request::Ping, None);
+        client.send(&Request::Buckets, None);
+    }
+    for _ in 0..100 {
+        assert_eq!(client.receive(), Answer::Done);
+        assert!(matches!(client.receive(), Answer::Buckets(_)));
+    }
+}
+
+#[test]
+fn too_many_connections_are_refused_with_the_limit() {
+    let node = TestNode::with("[limits]\nclient_connections = 2");
+    node.wait_until("the first client is gone", |stats| stats.connections == 0);
+    let (_one, _two) = (node.client(), node.client());
+    let mut third = connect(node.node.socket());
+    assert_eq!(failure_kind(receive(&mut third)), "busy");
+    assert_eq!(node.stats().refused_connections, 1);
+}
+
+#[test]
+fn a_long_or_odd_client_name_does_no_harm() {
+    let node = TestNode::start();
+    let mut stream = connect(node.node.socket());
+    let client = "ä\n\u{1b}[31m".repeat(200);
+    send(
+        &mut stream,
+        &Request::Hello(Hello {
+            client,
+            session: None,
+        }),
+        None,
+    );
+    assert!(matches!(receive(&mut stream), Some((Answer::Welcome(_), None))));
+}
+
+fn options(socket: &std::path::Path, data: &std::path::Path) -> NodeOptions {
+    let text = format!(
+        "data = '{}'\nram = '64MiB'\nnvme = 0\ns3 = 'off'\nadmin = 'off'\nsocket = '{}'",
+        data.display(),
+        socket.display()
+    );
+    NodeOptions::resolve(Config::parse(&text).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn the_socket_is_private_and_goes_with_its_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    let node = Node::start(options(&socket, &dir.path().join("data")))
+        .await
+        .unwrap();
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let error = Node::start(options(&socket, &dir.path().join("other")))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("another node listens on this socket"),
+        "{error}"
+    );
+    assert!(socket.exists(), "the refused node has not touched it");
+    node.shutdown(crate::fixture::LONG).await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn the_socket_of_a_dead_node_is_replaced_and_other_files_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("s");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists(), "as a killed node leaves it");
+    let node = Node::start(options(&socket, &dir.path().join("data")))
+        .await
+        .unwrap();
+    node.shutdown(crate::fixture::LONG).await;
+    std::fs::write(&socket, "precious").unwrap();
+    let error = Node::start(options(&socket, &dir.path().join("data")))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("something else has the name"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&socket).unwrap(), b"precious");
+}
+
+#[test]
+fn an_embedded_node_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = EmbeddedOptions {
+        lake: Some(dir.path().display().to_string()),
+        ram_bytes: Some(64 << 20),
+        ..EmbeddedOptions::default()
+    };
+    let mut node = EmbeddedNode::start(options).unwrap();
+    let socket = node.socket().to_path_buf();
+    let folder = std::fs::metadata(socket.parent().unwrap()).unwrap();
+    assert_eq!(folder.permissions().mode() & 0o777, 0o700);
+    let data = node.node().unwrap().options().data_dir.clone();
+    assert_eq!(Client::hello(&socket).ask(&Request::Ping), Answer::Done);
+    node.shutdown(crate::fixture::LONG);
+    assert!(!socket.parent().unwrap().exists() && !data.exists());
+}

@@ -1,0 +1,8 @@
+//! The socket of a node, driven by raw frames: what a client may rely on, and what a hostile one cannot do.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests say what they expect")]
+
+mod fixture;
+mod hello;
+mod leases;
+mod reads;
+mod writes;
