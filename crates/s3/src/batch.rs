@@ -2,7 +2,7 @@
 //!
 //! The request takes the same way as any other: guard, signature by `s3s`, which then calls this route. It needs a key; what the key
 //! may read is asked for every item. The body is one frame of `forebay_core::wire`, the answer a stream of frames, described in
-//! docs/formats/wire.md. `batch/item.rs` finds and fetches one item, `batch/ahead.rs` keeps several on their way within a limit of
+//! docs/formats/batch.md. `batch/item.rs` finds and fetches one item, `batch/ahead.rs` keeps several on their way within a limit of
 //! bytes, `batch/answer.rs` writes them out in order. Nothing is spawned: a client that goes away ends its batch.
 
 mod ahead;
