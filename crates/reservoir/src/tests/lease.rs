@@ -219,7 +219,15 @@ async fn an_object_of_many_segments_is_leased_in_whole_segments() {
         .map(|part| (part.offset, part.bytes))
         .collect();
     assert_eq!(parts, [(0, 64 * MIB); 4]);
-    assert!(client_bytes(&reservoir, &leased) == content(&object, whole(&object)));
+    for (number, part) in (0..).zip(leased.parts()) {
+        let (segment, bytes, _) = reservoir.segment_fd(part.segment).unwrap();
+        let mapping = Mapping::new(&*segment, bytes);
+        for start in (0..64 * MIB).step_by(MIB as usize) {
+            let at = number * 64 * MIB + start;
+            let seen = &mapping[start as usize..(start + MIB) as usize];
+            assert!(seen == content(&object, range(at, at + MIB)), "at {at}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -362,7 +370,7 @@ async fn no_client_ever_sees_a_byte_change_under_its_lease() {
         ))
     });
     let clients = join_all(clients.collect::<Vec<_>>());
-    for number in 0..120 {
+    for number in 0..60 {
         let other = object(&format!("scan-{number}"), "1", MIB + number * 7);
         check(&reservoir, &other, whole(&other), &source).await;
     }
