@@ -1,4 +1,4 @@
-"""The `forebay` command of the wheel: the same code as the binary that cargo builds, run inside the extension module."""
+"""The `forebay` command of the wheel: the code of the binary that cargo builds, run inside the extension module."""
 
 from __future__ import annotations
 

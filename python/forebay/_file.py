@@ -1,9 +1,9 @@
 """Files for those who read and write with `read`, `seek` and `write`: what `ForebayFileSystem.open` returns.
 
-There is no cache here: the node has one, and its memory is read in place. A large read is copied once, straight to the caller. Small
-reads are taken from a window: a view of a piece of the object, which grows from what was asked for to `WINDOW_BYTES_MAX` while the
-reading goes on in order, so that lines and records do not cost a request each, and jumping about fetches no more than
-was asked for.
+There is no cache here: the node has one, and its memory is read in place. A large read is copied once, straight to the
+caller. Small reads are taken from a window: a view of a piece of the object, which grows from what was asked for to
+`WINDOW_BYTES_MAX` while the reading goes on in order, so that lines and records do not cost a request each, and jumping
+about fetches no more than was asked for.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class WriteFile(io.RawIOBase):
         finally:
             super().close()
 
-    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+    def __exit__(self, kind: object, value: object, trace: object) -> None:
         if kind is not None:
             # What was written so far is not what the caller wanted to write.
             self._autocommit = False

@@ -1,4 +1,4 @@
-"""Tensors as memory and memory as tensors, for those who have torch; it is imported only when somebody comes with it."""
+"""Tensors as memory and memory as tensors, for those who have torch; nobody else imports it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_buffer(target: Any) -> Any:
 
 
 def frombuffer(view: Any, dtype: Any = None) -> Any:
-    """Return a flat tensor over the bytes of a view, without a copy. It must not be written to: its memory is read-only."""
+    """Return a flat tensor over the bytes of a view, without a copy. Writing to it would end the process."""
     import torch
 
     if dtype is None:

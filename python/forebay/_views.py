@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay import _native
 from forebay.node import TIMEOUT_SECONDS
 
-#: One client for each node whose views this process was sent; a forked child makes its own on demand from the same cache.
+#: One client for each node whose views this process was sent. A forked child may use them: they are safe under fork.
 _clients: dict[str, _native.Client] = {}
 
 

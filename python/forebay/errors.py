@@ -1,7 +1,7 @@
 """What goes wrong, as a small tree of exceptions.
 
-Every error of Forebay is a `ForebayError`: it carries the `kind` (the same word that logs, metrics and the command use), the
-`object` it is about if there is one, and `advice`. It also derives from the builtin that people already catch:
+Every error of Forebay is a `ForebayError`: it carries the `kind` (the word that logs and metrics use), the `object` it
+is about if there is one, and `advice`. It also derives from the builtin that people already catch:
 
 >>> import forebay
 >>> issubclass(forebay.NotFoundError, FileNotFoundError)
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ForebayError(Exception):
@@ -28,6 +28,7 @@ class ForebayError(Exception):
         object: The object it is about, as `bucket/key`, or `None`.
         context: Everything known about the case, as pairs.
         retryable: Whether the same call may succeed later by itself.
+
     """
 
     kind: str = "internal"
@@ -42,9 +43,10 @@ class ForebayError(Exception):
         self._message = message
         self.context = tuple((str(name), str(value)) for name, value in context)
         if isinstance(self, OSError):
-            self.errno = type(self)._errno
-            self.strerror = message
-            self.filename = self.object
+            # By name, because to a type checker the two bases define them differently.
+            setattr(self, "errno", type(self)._errno)  # noqa: B010
+            setattr(self, "strerror", message)  # noqa: B010
+            setattr(self, "filename", self.object)  # noqa: B010
 
     @property
     def message(self) -> str:
@@ -66,7 +68,7 @@ class ForebayError(Exception):
             return self._message
         return f"{self._message} ({', '.join(f'{name}: {value}' for name, value in self.context)})"
 
-    def __reduce__(self) -> tuple[object, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return from_failure, (self.kind, self._message, self.context)
 
 

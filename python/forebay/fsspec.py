@@ -1,7 +1,7 @@
-"""`forebay://bucket/key` wherever fsspec goes: pandas, pyarrow, polars, zarr, Hugging Face datasets …
+"""`forebay://bucket/key` wherever fsspec goes: pandas, pyarrow, polars, zarr, Hugging Face datasets and so on.
 
-Found by its entry point; nobody has to import it. Folders are prefixes of keys, as in every object store: they exist as long as
-something lies in them.
+Found by its entry point; nobody has to import it. Folders are prefixes of keys, as in every object store: they exist as
+long as something lies in them.
 
 >>> import forebay
 >>> from forebay.fsspec import ForebayFileSystem
@@ -22,6 +22,7 @@ from datetime import datetime
 from typing import Any, BinaryIO, ClassVar
 
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.core import has_magic
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path, tokenize
 
@@ -41,6 +42,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         node: A node that is connected already.
         timeout: Seconds that one call may take.
         storage_options: What every fsspec file system takes.
+
     """
 
     protocol: ClassVar[str] = "forebay"
@@ -305,6 +307,12 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Folders go by themselves when they are empty; buckets stay."""
         if "/" not in self._strip_protocol(path):
             raise UnsupportedError("a bucket cannot be removed through a node; remove it at the lake")
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove files, and with `recursive` all that is in folders."""
+        if isinstance(path, str) and not has_magic(path):
+            self.info(path)
+        super().rm(path, recursive=recursive, maxdepth=maxdepth)
 
     def rm_file(self, path: Any) -> None:
         """Remove a file."""

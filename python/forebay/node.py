@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from forebay import _native
 from forebay._torch import as_buffer
-from forebay.errors import ForebayError, NotFoundError, UnsupportedError
+from forebay.errors import AlreadyExistsError, ForebayError, NotFoundError, PreconditionFailedError, UnsupportedError
 from forebay.objects import Listing, ObjectInfo, PutReceipt, Stats
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ Item = str | tuple[str, int, int] | tuple[str, str]
 class Node:
     """A node, as a program sees it. Made by `connect` and `open`.
 
-    Many threads may share one. It is safe under fork: a forked child talks to the same node over connections of its own. It
-    pickles as its address, so that spawned processes find the same node.
+    Many threads may share one. It is safe under fork: a forked child talks to the same node over connections of its
+    own. It pickles as its address, so that spawned processes find the same node.
 
     Names are `bucket/key`, or `forebay://bucket/key`.
 
@@ -92,6 +92,7 @@ class Node:
         ...     with node.get("demo/digits", 3, 4) as view:
         ...         print(len(view), bytes(view))
         4 b'3456'
+
         """
         return self._client.get(name, offset, length, member, version)
 
@@ -115,6 +116,7 @@ class Node:
         ...     views = node.get_batch(["demo/digits", ("demo/digits", 8, 2), "demo/none"], errors="return")
         ...     [bytes(view) for view in views[:2]], views[2].kind
         ([b'0123456789', b'89'], 'not_found')
+
         """
         found = self._client.get_batch(items if isinstance(items, list) else list(items))
         if errors == "raise":
@@ -130,7 +132,8 @@ class Node:
 
         Args:
             name: `bucket/key`.
-            target: Writable contiguous memory: a `bytearray`, numpy array, CPU tensor … It is filled unless the object ends before.
+            target: Writable contiguous memory, such as a `bytearray`, numpy array or CPU tensor. It is filled
+                unless the object ends before.
             offset: First byte of the object.
 
         >>> import forebay
@@ -142,6 +145,7 @@ class Node:
         4
         >>> target
         bytearray(b'6789')
+
         """
         return self._client.read_into(name, as_buffer(target), offset)
 
@@ -172,11 +176,17 @@ class Node:
             metadata: User metadata.
             if_absent: Only if there is no such object yet; else `AlreadyExistsError`.
             if_version: Only if it has this version now; else `PreconditionFailedError`.
+
         """
         if durability != "lake":
             raise UnsupportedError(f'durability is "lake", not {durability!r}')
         pairs = [(str(key), str(value)) for key, value in (metadata or {}).items()]
-        version, size = self._client.put(name, as_buffer(data), content_type, pairs, if_absent, if_version)
+        try:
+            version, size = self._client.put(name, as_buffer(data), content_type, pairs, if_absent, if_version)
+        except PreconditionFailedError as refused:
+            if if_absent:
+                raise AlreadyExistsError("there is such an object already", [("object", name)]) from refused
+            raise
         return PutReceipt(version, size)
 
     def alloc(self, size: int) -> WritableBuffer:
@@ -297,9 +307,10 @@ def connect(address: str | None = None, *, timeout: float = TIMEOUT_SECONDS) -> 
     """Connect to a node.
 
     Args:
-        address: The path of its socket or an `http://` address. By default what `FOREBAY_NODE` says, else the socket of this
-            user's node on this host.
+        address: The path of its socket or an `http://` address. By default what `FOREBAY_NODE` says, else the socket of
+            this user's node on this host.
         timeout: Seconds that one call may take.
+
     """
     return Node(_native.Client(address, timeout))
 
@@ -318,8 +329,8 @@ def open(  # noqa: A001 - the name that people expect in `forebay.open`
 ) -> Node:
     """Start a node inside this process, in front of a lake, and connect to it. No server is needed.
 
-    It listens on a private socket, so forked and spawned processes that get the `Node` become clients of it, and share its
-    memory. It ends with `close()` or with the process.
+    It listens on a private socket, so forked and spawned processes that get the `Node` become clients of it, and share
+    its memory. It ends with `close()` or with the process.
 
     Args:
         url: The lake: a folder, `file:///path`, `s3://bucket`, `gs://…`, `az://…`, or `memory://`.
@@ -327,6 +338,7 @@ def open(  # noqa: A001 - the name that people expect in `forebay.open`
         nvme: Budget of the NVMe tier, which lies in `data`; off by default.
         data: Folder for what outlives the process; a temporary one if left out.
         timeout: Seconds that one call may take.
+
     """
     embedded = _native.EmbeddedNode(
         url,

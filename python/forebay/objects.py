@@ -84,8 +84,8 @@ class Sources:
 class Stats:
     """What a client has done since it was made: where its bytes came from, and how long it waited.
 
-    A job that waits much and takes its bytes from the lake waits for the lake; one that copies much reads objects that lie
-    scattered, or holds more views than the node leases to one process.
+    A job that waits much and takes its bytes from the lake waits for the lake; one that copies much reads objects that
+    lie scattered, or holds more views than the node leases to one process.
     """
 
     #: Requests to the node.

@@ -6,6 +6,7 @@
 mod direction;
 mod file_size;
 mod licences;
+mod python;
 mod reference;
 mod semantics;
 mod spdx;
@@ -49,12 +50,13 @@ impl Finding {
 
 type Step = (&'static str, fn(&Workspace) -> Result<Finding>);
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     ("direction", direction::check),
     ("licences", licences::check),
     ("file-size", file_size::check),
     ("semantics", semantics::check),
     ("spelling", spelling::check),
+    ("python", python::check),
     ("format", format),
     ("clippy", clippy),
     ("reference", reference::check),

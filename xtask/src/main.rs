@@ -1,7 +1,7 @@
 //! `cargo xtask`: the commands that keep the house in order.
 //!
-//! `check` is what must hold for every commit, `test` is everything that runs, `fuzz NAME` runs a fuzz target, `bench NAME` writes a page under
-//! docs/benchmarks/. Nothing here is part of the product, and nothing here needs more than Rust, Python 3.11
+//! `check` is what must hold for every commit, `test` is everything that runs, `fuzz NAME` runs a fuzz target, `wheel` builds the
+//! Python package, `bench NAME` writes a page under docs/benchmarks/. Nothing here is part of the product, and nothing here needs more than Rust, Python 3.11
 //! and the registries of both: tools are fetched into `target/tools/`.
 
 mod bench;
@@ -11,6 +11,7 @@ mod fuzz;
 mod seaweed;
 mod test;
 mod tools;
+mod wheel;
 mod workspace;
 
 use std::process::ExitCode;
@@ -34,6 +35,8 @@ enum Command {
     Test(test::TestArgs),
     /// Feeds one parser with what breaks parsers, for a while.
     Fuzz(fuzz::FuzzArgs),
+    /// Builds the Python package: target/wheels/forebay-*.whl.
+    Wheel(wheel::WheelArgs),
     /// Measures and writes a page under docs/benchmarks/.
     Bench(bench::BenchArgs),
 }
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Check(args) => Workspace::find().and_then(|workspace| check::run(&workspace, &args)),
         Command::Test(args) => Workspace::find().and_then(|workspace| test::run(&workspace, &args)),
         Command::Fuzz(args) => Workspace::find().and_then(|workspace| fuzz::run(&workspace, &args)),
+        Command::Wheel(args) => Workspace::find().and_then(|workspace| wheel::run(&workspace, &args)),
         Command::Bench(args) => bench::run(&args),
     };
     match outcome {

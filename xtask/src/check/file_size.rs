@@ -15,7 +15,7 @@ const LISTED: [(&str, &str); 0] = [];
 
 pub(super) fn check(workspace: &Workspace) -> Result<Finding> {
     let mut files = Vec::new();
-    for folder in ["crates", "xtask/src", "tests/e2e"] {
+    for folder in ["crates", "python", "xtask/src", "tests/e2e"] {
         collect(&workspace.root.join(folder), &mut files)?;
     }
     let mut lines = Vec::new();

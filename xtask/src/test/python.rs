@@ -14,6 +14,7 @@ use super::tally::Tally;
 use super::{Stage, debian, junit};
 use crate::command;
 use crate::tools::Venv;
+use crate::wheel;
 
 /// What only Debian packages: a program to look for, its packages, whether only the heavy tier needs it.
 const DEBIAN: [(&str, &[&str], bool); 2] = [
@@ -37,11 +38,12 @@ pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tal
         }
     }
     let folder = stage.workspace.root.join("tests/e2e");
+    let package = folder.join("python");
     let mut alone = own_environment(stage, &folder)?;
     alone.extend(own_environment(stage, &folder.join("heavy"))?);
     let venv = Venv::ready(stage.workspace, "clients")?;
     let mut clients = pytest(stage, binary, &venv, "clients");
-    clients.arg(&folder);
+    clients.arg(&folder).arg("--ignore").arg(&package);
     if !heavy {
         clients.arg("--ignore").arg(folder.join("heavy"));
         alone.retain(|(_, file)| file.parent() == Some(&folder));
@@ -56,7 +58,34 @@ pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tal
             Err(reason) => tally.fail(format!("e2e {name}: {reason:#}")),
         }
     }
-    Ok(())
+    the_package(stage, binary, &package, tally)
+}
+
+/// The Python package: its wheel, installed as a user would, its tests, and the examples of its documentation.
+fn the_package(stage: &Stage<'_>, binary: &Path, folder: &Path, tally: &mut Tally) -> Result<()> {
+    let name = "python";
+    let ready = || -> Result<Venv> {
+        let venv = Venv::ready(stage.workspace, name)?;
+        wheel::install(&venv, &wheel::build(stage.workspace, "dev")?)?;
+        Ok(venv)
+    };
+    let venv = match ready() {
+        Ok(venv) => venv,
+        Err(reason) => {
+            tally.fail(format!("e2e {name}: {reason:#}"));
+            return Ok(());
+        }
+    };
+    let mut tests = pytest(stage, binary, &venv, name);
+    tests.arg(folder);
+    finish(stage, &mut tests, name, tally)?;
+    let mut examples = pytest(stage, binary, &venv, "python-examples");
+    // From elsewhere: the installed package is tested, not the folder in the tree.
+    examples
+        .current_dir(folder)
+        .args(["--doctest-modules", "--pyargs", "forebay", "--doctest-glob=*.md"]);
+    examples.arg(stage.workspace.root.join("docs/guides/python.md"));
+    finish(stage, &mut examples, "python-examples", tally)
 }
 
 /// Test files with an environment of their own: name of the environment, file.
