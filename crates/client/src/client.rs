@@ -9,16 +9,36 @@ use forebay_core::wire::{
 };
 use forebay_core::{BucketName, Error, Kind, Result};
 
+use crate::buffer::{Memory, WritableBuffer};
 use crate::listing::{ListOptions, Listing};
-use crate::local::{Local, Region, WritableBuffer};
+use crate::local::Local;
 use crate::options::{Address, ClientOptions};
+use crate::region::{Filler, Region};
+use crate::remote::Remote;
 use crate::{ClientStats, Name, View, ViewHandle};
 
 /// A client of one node. Clones share everything; threads may use it at once.
 #[derive(Clone)]
 pub struct Client {
-    node: Arc<Local>,
+    node: Node,
     address: Arc<str>,
+}
+
+/// The node, here or elsewhere.
+#[derive(Clone)]
+enum Node {
+    Local(Arc<Local>),
+    Remote(Arc<Remote>),
+}
+
+/// The same call on either.
+macro_rules! on {
+    ($client:expr, $node:ident => $call:expr) => {
+        match &$client.node {
+            Node::Local($node) => $call,
+            Node::Remote($node) => $call,
+        }
+    };
 }
 
 /// Where the bytes of a put lie.
@@ -72,13 +92,17 @@ impl Client {
         match Address::find(&options)? {
             Address::Socket(path) => {
                 let address = path.display().to_string().into();
-                let node = Local::new(path, options);
-                node.greet()?;
+                let local = Local::new(path, options);
+                local.greet()?;
+                let node = Node::Local(local);
                 Ok(Self { node, address })
             }
             Address::Http(host) => {
-                let error = Error::new(Kind::Unsupported, "a node elsewhere cannot be reached yet");
-                Err(error.with("address", host))
+                let address = format!("http://{host}").into();
+                let remote = Remote::new(host, options);
+                remote.ping()?;
+                let node = Node::Remote(remote);
+                Ok(Self { node, address })
             }
         }
     }
@@ -96,7 +120,7 @@ impl Client {
             range,
             version: version.map(Into::into),
         };
-        let mut views = self.node.read(vec![item])?;
+        let mut views = on!(self, node => node.read(vec![item]))?;
         let view = views
             .pop()
             .unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
@@ -108,11 +132,11 @@ impl Client {
         let mut views = Vec::with_capacity(items.len());
         while items.len() > BATCH_ITEMS_MAX {
             let rest = items.split_off(BATCH_ITEMS_MAX);
-            views.append(&mut self.node.read(items)?);
+            views.append(&mut on!(self, node => node.read(items))?);
             items = rest;
         }
         if !items.is_empty() {
-            views.append(&mut self.node.read(items)?);
+            views.append(&mut on!(self, node => node.read(items))?);
         }
         Ok(views)
     }
@@ -120,24 +144,44 @@ impl Client {
     /// Copies bytes of an object from `offset` on; returns how many, fewer than asked for only at the end of the object, and
     /// 0 at or behind it.
     pub fn read_into(&self, name: &Name, offset: u64, target: &mut [u8]) -> Result<usize> {
-        let read = self.node.read_into(&name.to_wire(), offset, target);
+        let read = on!(self, node => node.read_into(&name.to_wire(), offset, target));
         read.map_err(|error| about(error, name))
     }
 
     /// Registers a memfd of the caller that [`Region::fill`] lets the node write to.
     pub fn register(&self, memfd: OwnedFd) -> Result<Region> {
-        self.node.register(memfd)
+        match &self.node {
+            Node::Local(local) => Ok(Region(Filler::Local(local.register(memfd)?))),
+            Node::Remote(remote) => Region::remote(Arc::clone(remote), memfd),
+        }
     }
 
     /// The view behind a handle: the same memory while its lease lives, else the same bytes read again. `Changed` if the
     /// object was replaced meanwhile.
     pub fn open_handle(&self, handle: &ViewHandle) -> Result<View> {
-        self.node.open_handle(handle)
+        if let Node::Local(local) = &self.node
+            && let Some(view) = local.open_shared(handle)?
+        {
+            return Ok(view);
+        }
+        let Some(item) = handle.item() else {
+            return Ok(View::empty(handle));
+        };
+        let view = on!(self, node => node.read(vec![item]))?.pop();
+        let view = view.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
+        view.map_err(|error| match error.kind() {
+            Kind::Changed | Kind::PreconditionFailed | Kind::NotFound => Error::new(
+                Kind::Changed,
+                "the view has ended and its object was replaced since; read it again",
+            )
+            .caused_by(error),
+            _ => error,
+        })
     }
 
     /// Metadata of an object.
     pub fn stat(&self, name: &Name) -> Result<ObjectStat> {
-        self.node.stat(name.to_wire()).map_err(|error| about(error, name))
+        on!(self, node => node.stat(name.to_wire())).map_err(|error| about(error, name))
     }
 
     /// The objects of a bucket, page after page.
@@ -147,50 +191,66 @@ impl Client {
     }
 
     pub(crate) fn list_page(&self, request: ListRequest) -> Result<Listed> {
-        self.node.list(request)
+        on!(self, node => node.list(request))
     }
 
     /// Removes an object; fine if it is not there.
     pub fn delete(&self, name: &Name) -> Result<()> {
-        self.node
-            .delete(name.to_wire())
-            .map_err(|error| about(error, name))
+        on!(self, node => node.delete(name.to_wire())).map_err(|error| about(error, name))
     }
 
     /// Names of the buckets that this client may see.
     pub fn buckets(&self) -> Result<Vec<String>> {
-        self.node.buckets()
+        on!(self, node => node.buckets())
     }
 
     /// Makes an empty bucket; fine if it is there.
     pub fn create_bucket(&self, bucket: &str) -> Result<()> {
         BucketName::new(bucket)?;
-        self.node.create_bucket(bucket)
+        on!(self, node => node.create_bucket(bucket))
     }
 
     /// Whether the node is there and ready.
     pub fn ping(&self) -> Result<()> {
-        self.node.ping()
+        on!(self, node => node.ping())
     }
 
     /// Writable memory of the node; a put of it copies nothing. Waits while the node's arena is full.
     pub fn alloc(&self, bytes: u64) -> Result<WritableBuffer> {
-        self.node.allocate(bytes)
+        let memory = match &self.node {
+            Node::Local(local) => Memory::Staging(local.allocate(bytes)?),
+            Node::Remote(_) => Memory::Own(own_memory(bytes)?),
+        };
+        Ok(WritableBuffer(memory))
     }
 
     /// Writes an object; returns when the lake has it.
     pub fn put(&self, name: &Name, source: PutSource<'_>, options: PutOptions) -> Result<PutReceipt> {
-        match source {
-            PutSource::Slice(bytes) => self.node.put_slice(name, bytes, options),
-            PutSource::Buffer(buffer) => self.node.put_buffer(name, buffer, options),
+        match (&self.node, source) {
+            (Node::Local(local), PutSource::Buffer(WritableBuffer(Memory::Staging(buffer)))) => {
+                local.put_buffer(name, buffer, options)
+            }
+            (_, PutSource::Buffer(buffer)) => on!(self, node => node.put_slice(name, &buffer, options)),
+            (_, PutSource::Slice(bytes)) => on!(self, node => node.put_slice(name, bytes, options)),
         }
     }
 
     /// What this client did so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
-        self.node.stats()
+        on!(self, node => node.stats())
     }
+}
+
+fn own_memory(bytes: u64) -> Result<Vec<u8>> {
+    let no_memory = || Error::new(Kind::NoSpace, "no memory for the buffer").with("bytes", bytes);
+    let bytes = usize::try_from(bytes).map_err(|_| no_memory())?;
+    let mut memory = Vec::new();
+    memory
+        .try_reserve_exact(bytes)
+        .map_err(|why| no_memory().caused_by(why))?;
+    memory.resize(bytes, 0);
+    Ok(memory)
 }
 
 /// Says which object an error is about, if it does not say so itself.

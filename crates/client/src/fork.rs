@@ -24,7 +24,9 @@ use std::time::Duration;
 
 use forebay_core::wire::{Answer, Handle, Request};
 use forebay_core::{Error, Kind, Result};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Pid;
 
 use crate::local::{Connection, Link, Local, State, dial};
 use crate::wait::Wait;
@@ -63,6 +65,37 @@ enum Heir {
     Session(Box<Link>),
     /// The parent's session.
     Shared,
+}
+
+/// The process that listens at the other side, if it can be known.
+///
+/// A child of a process that runs a node holds copies of the node's sockets, among them the other side of its own connections. So it would
+/// never see them hang up; it has to ask whether the process is there.
+pub(crate) fn peer_process(socket: &OwnedFd) -> Option<Pid> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes to `peer`, which has so many.
+    let answer = unsafe {
+        let into = (&raw mut peer).cast();
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            into,
+            &raw mut bytes,
+        )
+    };
+    // 0 is a process of another PID namespace.
+    Pid::from_raw(peer.pid).filter(|_| answer == 0)
+}
+
+/// Whether a process has ended and was reaped.
+pub(crate) fn is_gone(process: Option<Pid>) -> bool {
+    process.is_some_and(|process| rustix::process::test_kill_process(process) == Err(Errno::SRCH))
 }
 
 /// Makes a client ready for forks of this process.
@@ -168,7 +201,7 @@ fn become_child(state: &mut State, heir: Heir, dead: Option<&OwnedFd>) {
         Heir::Shared => {}
     }
     let lifeline = state.link.as_ref().map(|link| Arc::clone(link.lifeline.socket()));
-    let own = lifeline.as_ref().map(|socket| socket.as_raw_fd());
+    let own = lifeline.as_ref().map(AsRawFd::as_raw_fd);
     for socket in state.sockets.iter().filter_map(Weak::upgrade) {
         let Some(dead) = dead.filter(|_| Some(socket.as_raw_fd()) != own) else {
             continue;

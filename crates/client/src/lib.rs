@@ -17,23 +17,27 @@
 //! # }
 //! ```
 
+mod buffer;
 mod client;
 mod fork;
 mod listing;
 mod local;
 mod name;
 mod options;
+mod region;
+mod remote;
 mod stats;
 mod view;
 mod wait;
 
+pub use buffer::WritableBuffer;
 pub use client::{Client, PutOptions, PutReceipt, PutSource};
 pub use forebay_core::wire::{
     Condition, Durability, Filled, Item, ItemRange, Listed, ListedObject, ObjectName, ObjectStat, Sources,
 };
 pub use listing::{Entry, ListOptions, Listing};
-pub use local::{Region, WritableBuffer};
 pub use name::Name;
 pub use options::{ClientOptions, Credentials, Interrupt};
+pub use region::Region;
 pub use stats::ClientStats;
 pub use view::{View, ViewHandle};

@@ -19,7 +19,7 @@ mod staging;
 mod view;
 
 pub(crate) use connection::{Connection, dial};
-pub use region::Region;
+pub(crate) use region::LocalRegion;
 pub(crate) use session::{Link, Local, State};
-pub use staging::WritableBuffer;
+pub(crate) use staging::StagingBuffer;
 pub(crate) use view::Mapped;

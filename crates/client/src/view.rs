@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use forebay_core::wire::{self, Found, FrameHeader, HEADER_BYTES, ItemRange, ObjectName, Sources};
+use forebay_core::wire::{self, Found, FrameHeader, HEADER_BYTES, Item, ItemRange, ObjectName, Sources};
 use forebay_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -201,11 +201,17 @@ impl ViewHandle {
         self.lease.as_ref().map(|(generation, view)| (*generation, view))
     }
 
-    pub(crate) fn range(&self) -> ItemRange {
-        ItemRange::Range {
-            offset: self.offset,
-            length: self.bytes,
-        }
+    /// What to read to get the same bytes again; `None` if there are none.
+    pub(crate) fn item(&self) -> Option<Item> {
+        let item = Item {
+            object: self.object.clone(),
+            range: ItemRange::Range {
+                offset: self.offset,
+                length: self.bytes,
+            },
+            version: Some(self.version.clone()),
+        };
+        (self.bytes > 0).then_some(item)
     }
 
     pub(crate) fn found(&self, view: &wire::View) -> Found {

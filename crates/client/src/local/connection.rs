@@ -20,7 +20,9 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+use rustix::process::Pid;
 
+use crate::fork;
 use crate::wait::{WAIT_SLICE, Wait};
 
 /// Answers that may be owed before somebody has to read them: the node must never block on writing them.
@@ -28,6 +30,9 @@ pub(crate) const OWED_MAX: usize = 16;
 
 /// Bytes that one read of the socket asks for, at least.
 const INBOX_BYTES_MIN: usize = 32 << 10;
+
+/// Bytes of buffers that an idle connection keeps.
+const INBOX_BYTES_KEPT: usize = 1 << 20;
 
 /// A message whose answer nobody waits for.
 #[derive(Debug)]
@@ -55,6 +60,8 @@ pub(crate) struct Connection {
     owed: VecDeque<Owed>,
     /// Leases whose release the node has confirmed.
     confirmed: Vec<u64>,
+    /// The process at the other side.
+    peer: Option<Pid>,
     lost: bool,
 }
 
@@ -109,6 +116,7 @@ impl Connection {
         wait: &Wait,
     ) -> Result<(Self, Welcome)> {
         let mut connection = Self {
+            peer: fork::peer_process(&socket),
             socket,
             inbox: Vec::new(),
             start: 0,
@@ -145,7 +153,8 @@ impl Connection {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(&*self.socket, &mut byte[..], flags) {
             Ok((_, bytes)) => bytes == 0,
-            Err(why) => !matches!(why, Errno::AGAIN | Errno::INTR),
+            Err(Errno::AGAIN | Errno::INTR) => fork::is_gone(self.peer),
+            Err(_) => true,
         }
     }
 
@@ -239,6 +248,16 @@ impl Connection {
         found
     }
 
+    /// Gives back memory that one long answer took.
+    pub(crate) fn trim(&mut self) {
+        if self.inbox.len() > INBOX_BYTES_KEPT && self.start == self.end {
+            (self.inbox, self.start, self.end) = (Vec::new(), 0, 0);
+        }
+        if self.outbox.capacity() > INBOX_BYTES_KEPT {
+            self.outbox = Vec::new();
+        }
+    }
+
     /// Leases whose release was confirmed since this was last asked.
     pub(crate) fn take_confirmed(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.confirmed)
@@ -292,6 +311,9 @@ impl Connection {
         loop {
             if let Some(answer) = self.try_receive(RecvFlags::empty())? {
                 return Ok(answer);
+            }
+            if fork::is_gone(self.peer) {
+                return Err(self.broke(Errno::CONNRESET));
             }
             wait.check()?;
         }

@@ -87,7 +87,7 @@ impl Drop for Taken<'_> {
 }
 
 impl State {
-    /// An idle connection that nobody can use, or else the oldest one that owes nothing.
+    /// An idle connection too many: one that could be used, if there is one. A late answer on the other kind may still bring leases.
     fn take_surplus(&mut self) -> Option<Connection> {
         let index = self.idle.iter().position(|idle| !idle.is_occupied()).unwrap_or(0);
         let mut surplus = self.idle.swap_remove(index);
@@ -98,21 +98,19 @@ impl State {
 
     /// An idle connection that can be used at once.
     fn take_idle(&mut self) -> Option<Connection> {
+        self.settle_occupied();
+        let index = self.idle.iter().rposition(|idle| !idle.is_occupied())?;
+        Some(self.idle.swap_remove(index))
+    }
+
+    /// Looks at connections on which a question was given up: an answer that came late may have brought leases.
+    fn settle_occupied(&mut self) {
         for index in (0..self.idle.len()).rev() {
             if self.idle[index].is_occupied() {
-                let unused = self.idle[index].settle();
-                self.leases.return_unused(unused);
-            }
-            if self.idle[index].is_lost() {
-                let mut lost = self.idle.swap_remove(index);
-                self.leases.say_again(lost.unconfirmed());
-                return self.take_idle();
-            }
-            if !self.idle[index].is_occupied() {
-                return Some(self.idle.swap_remove(index));
+                let occupied = self.idle.swap_remove(index);
+                self.check_in(occupied);
             }
         }
-        None
     }
 }
 

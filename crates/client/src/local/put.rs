@@ -13,7 +13,7 @@ use forebay_core::{Error, Kind, Result};
 
 use super::pool::{Again, Taken};
 use super::session::Local;
-use super::staging::{Ticket, WritableBuffer};
+use super::staging::{StagingBuffer, Ticket};
 use crate::Name;
 use crate::client::{PutOptions, PutReceipt};
 use crate::stats::add;
@@ -27,9 +27,9 @@ const COPY_BYTES_MAX: usize = 64 << 20;
 
 impl Local {
     /// A buffer of the arena, mapped for writing.
-    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<WritableBuffer> {
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<StagingBuffer> {
         let (memfd, place, ticket) = self.reserve(bytes)?;
-        WritableBuffer::map(&memfd, &place, ticket)
+        StagingBuffer::map(&memfd, &place, ticket)
     }
 
     /// Copies once, into the arena, then hands it over.
@@ -56,7 +56,7 @@ impl Local {
     pub(crate) fn put_buffer(
         &self,
         name: &Name,
-        buffer: WritableBuffer,
+        buffer: StagingBuffer,
         options: PutOptions,
     ) -> Result<PutReceipt> {
         if !buffer.is_of(self) {

@@ -1,6 +1,7 @@
 //! Views of items: one question, the segments that are new to this process, then the bytes of each item.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -57,24 +58,15 @@ impl Local {
         wait: &Wait,
     ) -> Result<Vec<Result<Unnamed>>> {
         let (leased, mut mappings) = self.hold_all(taken, found)?;
-        let wanted = |leased: &Result<Leased>| match leased {
-            Ok(leased) => leased
-                .found
-                .view
-                .clone()
-                .map(|view| (view.parts, leased.found.sources.copied == 0)),
-            Err(_) => None,
-        };
-        for (parts, keep) in leased.iter().filter_map(wanted) {
-            for part in parts {
-                if !mappings.contains_key(&part.segment) {
+        for found in leased.iter().flatten().map(|leased| &leased.found) {
+            let keep = found.sources.copied == 0;
+            for part in found.view.iter().flat_map(|view| &view.parts) {
+                if let Entry::Vacant(vacant) = mappings.entry(part.segment) {
                     let mapped = self.map_segment(taken, part.segment, keep, wait);
                     if taken.connection().is_lost() {
-                        return Err(mapped
-                            .err()
-                            .unwrap_or_else(|| Error::new(Kind::Unavailable, "the node went away")));
+                        return Err(mapped.err().unwrap_or_else(went_away));
                     }
-                    mappings.insert(part.segment, mapped);
+                    vacant.insert(mapped);
                 }
             }
         }
@@ -161,9 +153,9 @@ impl Local {
     }
 
     fn see_one(&self, leased: Leased, mappings: &Mappings, generation: u64) -> Result<Unnamed> {
-        let Leased { found, hold } = leased;
+        let Leased { mut found, hold } = leased;
         self.counters.count_sources(&found.sources);
-        let (Some(view), Some(hold)) = (found.view.clone(), hold) else {
+        let (Some(view), Some(hold)) = (found.view.take(), hold) else {
             return Ok(Unnamed {
                 found,
                 bytes: Bytes::Owned(Vec::new()),
@@ -185,32 +177,12 @@ impl Local {
         Ok(Unnamed { found, bytes, origin })
     }
 
-    /// A share in the view of another process, or the same bytes read again in the same version.
-    pub(crate) fn open_handle(self: &Arc<Self>, handle: &ViewHandle) -> Result<View> {
-        if let Some((generation, view)) = handle.leased()
-            && let Some(view) = self.adopt(handle, generation, view)?
-        {
-            return Ok(view);
+    /// A share in the view of another process; `None` if its lease has ended.
+    pub(crate) fn open_shared(self: &Arc<Self>, handle: &ViewHandle) -> Result<Option<View>> {
+        match handle.leased() {
+            Some((generation, view)) => self.adopt(handle, generation, view),
+            None => Ok(None),
         }
-        let item = Item {
-            object: handle.object().clone(),
-            range: handle.range(),
-            version: Some(handle.version().into()),
-        };
-        let is_empty = matches!(item.range, ItemRange::Range { length: 0, .. });
-        if is_empty {
-            return Ok(View::empty(handle));
-        }
-        let view = self.read(vec![item])?.pop();
-        let view = view.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
-        view.map_err(|error| match error.kind() {
-            Kind::Changed | Kind::PreconditionFailed | Kind::NotFound => Error::new(
-                Kind::Changed,
-                "the view has ended and its object was replaced since; read it again",
-            )
-            .caused_by(error),
-            _ => error,
-        })
     }
 
     fn adopt(
@@ -276,6 +248,13 @@ impl Local {
             other => Err(taken.connection().misunderstood(&other)),
         }
     }
+}
+
+fn went_away() -> Error {
+    Error::new(
+        Kind::Unavailable,
+        "the node went away; the next call looks for it again",
+    )
 }
 
 fn segments_of(parts: &[ViewPart], mappings: &Mappings) -> Result<Vec<Arc<Segment>>> {

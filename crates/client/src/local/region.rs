@@ -7,15 +7,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use forebay_core::wire::{Answer, Fill, Filled, Item, Request};
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Result};
 
 use super::pool::{Again, Taken};
 use super::session::Local;
+use crate::region::region_bytes;
 use crate::stats::add;
 use crate::wait::Wait;
 
-/// Memory of the caller that the node fills; see [`crate::Client::register`].
-pub struct Region {
+/// Memory of the caller that the node fills.
+pub(crate) struct LocalRegion {
     local: Arc<Local>,
     memfd: OwnedFd,
     bytes: u64,
@@ -25,22 +26,14 @@ pub struct Region {
 
 impl Local {
     /// Registers a memfd.
-    pub(crate) fn register(self: &Arc<Self>, memfd: OwnedFd) -> Result<Region> {
-        let found =
-            rustix::fs::fstat(&memfd).map_err(|why| Error::io("cannot look at the region", why.into()))?;
-        let bytes = u64::try_from(found.st_size).unwrap_or(0);
-        if bytes == 0 {
-            return Err(Error::new(
-                Kind::InvalidInput,
-                "the region has no bytes; set its size before it is registered",
-            ));
-        }
+    pub(crate) fn register(self: &Arc<Self>, memfd: OwnedFd) -> Result<LocalRegion> {
+        let bytes = region_bytes(&memfd)?;
         let number = {
             let mut state = self.state();
             state.region_next += 1;
             state.region_next
         };
-        let region = Region {
+        let region = LocalRegion {
             local: Arc::clone(self),
             memfd,
             bytes,
@@ -54,15 +47,14 @@ impl Local {
     }
 }
 
-impl Region {
+impl LocalRegion {
     /// Its size.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Has items copied into the region, each to its offset; one result for each, in order.
-    pub fn fill(&self, items: Vec<(Item, u64)>) -> Result<Vec<Result<Filled>>> {
+    pub(crate) fn fill(&self, items: Vec<(Item, u64)>) -> Result<Vec<Result<Filled>>> {
         let wait = Wait::start(&self.local.options);
         let grace = wait.with_grace();
         let count = items.len();
@@ -108,7 +100,7 @@ impl Region {
     }
 }
 
-impl Drop for Region {
+impl Drop for LocalRegion {
     fn drop(&mut self) {
         let region = self.local.state().regions.remove(&self.number);
         if let Some(region) = region {

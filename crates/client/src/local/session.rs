@@ -133,7 +133,8 @@ impl Local {
 impl State {
     /// Sends what is to be given back if that is due and no call is on its way that could take it along.
     pub(crate) fn flush_when_due(&mut self) {
-        if self.busy > 0 || !(self.leases.is_due() || !self.frees.is_empty()) {
+        let is_due = self.leases.is_due() || !self.frees.is_empty();
+        if self.busy > 0 || !is_due {
             return;
         }
         let Some(index) = self.idle.iter().rposition(Connection::may_tell) else {
@@ -174,6 +175,7 @@ impl State {
             let unconfirmed = connection.unconfirmed();
             self.leases.say_again(unconfirmed);
         } else {
+            connection.trim();
             self.idle.push(connection);
         }
     }

@@ -5,7 +5,6 @@
 //! memory, but cannot put it.
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
-use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -18,8 +17,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use super::segments::{Addresses, cannot_map, check_memfd};
 use super::session::Local;
 
-/// Writable memory for one object, in the node's staging arena; see [`crate::Client::alloc`].
-pub struct WritableBuffer {
+/// Writable memory for one object, in the node's staging arena.
+pub(crate) struct StagingBuffer {
     start: NonNull<u8>,
     bytes: usize,
     _addresses: Addresses,
@@ -27,9 +26,9 @@ pub struct WritableBuffer {
 }
 
 // SAFETY: the memory belongs to this value alone; it is written through `&mut self` only.
-unsafe impl Send for WritableBuffer {}
+unsafe impl Send for StagingBuffer {}
 // SAFETY: a shared reference only reads.
-unsafe impl Sync for WritableBuffer {}
+unsafe impl Sync for StagingBuffer {}
 
 /// The right to use a buffer; gives it back when dropped.
 pub(super) struct Ticket {
@@ -49,7 +48,7 @@ impl Drop for Ticket {
     }
 }
 
-impl WritableBuffer {
+impl StagingBuffer {
     pub(super) fn map(memfd: &OwnedFd, place: &BufferPlace, ticket: Ticket) -> Result<Self> {
         let mapped_bytes = check_memfd(memfd, place.mapped_bytes)?;
         let bytes = usize::try_from(place.bytes).unwrap_or(usize::MAX);
@@ -96,12 +95,12 @@ impl WritableBuffer {
     }
 
     /// Makes it shorter: a put writes what is left.
-    pub fn truncate(&mut self, bytes: usize) {
+    pub(crate) fn truncate(&mut self, bytes: usize) {
         self.bytes = self.bytes.min(bytes);
     }
 }
 
-impl Deref for WritableBuffer {
+impl Deref for StagingBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -110,17 +109,9 @@ impl Deref for WritableBuffer {
     }
 }
 
-impl DerefMut for WritableBuffer {
+impl DerefMut for StagingBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only one.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
-    }
-}
-
-impl fmt::Debug for WritableBuffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WritableBuffer")
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
     }
 }
