@@ -1,5 +1,7 @@
 //! Nodes that lie, stall, die and come back.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
+
 mod fixture;
 
 use std::sync::Arc;
