@@ -47,6 +47,13 @@ pub enum LeasePlace {
 }
 
 impl Engine {
+    /// Metadata, if it is known and may still be believed; nothing is asked for.
+    #[must_use]
+    pub fn known(&self, bucket: &BucketName, key: &ObjectKey) -> Option<Arc<ObjectInfo>> {
+        let bucket = self.buckets.open(bucket).ok()?;
+        self.freshness.fresh(&bucket.name, key, bucket.consistency)
+    }
+
     /// Leases what is in RAM and known to be fresh, without waiting; `None` if anything is missing.
     pub fn try_lease(&self, request: LeaseRequest<'_>) -> Option<Result<ObjectLease>> {
         let bucket = match self.buckets.open(request.bucket) {

@@ -9,6 +9,8 @@
 //! Life cycle: [`Native`] is the state, a part of the node; [`run`] accepts and answers until the node stops, then lets answers and
 //! writes under way finish. Limits: connections, leased bytes per session, staging memory, items per question, frame sizes.
 
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -66,6 +68,8 @@ pub(crate) struct Native {
     counters: Counters,
     last_region: AtomicU64,
     puts: Mutex<Puts>,
+    /// The node's ends of all sockets, for whoever forks this process.
+    sockets: Mutex<BTreeSet<RawFd>>,
 }
 
 /// Writes that were handed over.
@@ -90,6 +94,7 @@ impl Native {
             // Regions and staging buffers are named by numbers of one kind; those of buffers are small.
             last_region: AtomicU64::new(1 << 63),
             puts: Mutex::default(),
+            sockets: Mutex::default(),
         })
     }
 
@@ -131,6 +136,21 @@ impl Native {
     fn close_session(&self, session: &Session) {
         self.sessions.close(session);
         self.leases.close(session);
+    }
+
+    /// The node's ends of all sockets, the listening one included.
+    pub(crate) fn sockets(&self) -> Vec<RawFd> {
+        self.sockets.lock().iter().copied().collect()
+    }
+
+    /// Remembers a socket for as long as the answer lives.
+    fn remember_socket(&self, socket: &impl AsRawFd) -> RememberedSocket<'_> {
+        let descriptor = socket.as_raw_fd();
+        self.sockets.lock().insert(descriptor);
+        RememberedSocket {
+            native: self,
+            descriptor,
+        }
     }
 
     fn next_region(&self) -> u64 {
@@ -182,16 +202,30 @@ impl Native {
     }
 }
 
+/// A socket that is open. Dropped before the socket is closed, so that its number cannot belong to another file.
+struct RememberedSocket<'a> {
+    native: &'a Native,
+    descriptor: RawFd,
+}
+
+impl Drop for RememberedSocket<'_> {
+    fn drop(&mut self) {
+        self.native.sockets.lock().remove(&self.descriptor);
+    }
+}
+
 /// Serves the socket until the node stops; answers and writes under way are finished.
 pub(crate) async fn run(parts: Arc<Parts>, listener: Listener) -> Result<()> {
     let mut connections = JoinSet::new();
     let expiring = expire_now_and_then(&parts);
     tokio::pin!(expiring);
+    let remembered = parts.native.remember_socket(&listener);
     tokio::select! {
         () = parts.stop.cancelled() => {}
         () = listener.accept(&parts, &mut connections) => {}
         () = &mut expiring => {}
     }
+    drop(remembered);
     drop(listener);
     while connections.join_next().await.is_some() {}
     parts.native.finish_puts().await;

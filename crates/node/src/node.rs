@@ -7,6 +7,7 @@
 //! tasks; dropping it without `shutdown` aborts them.
 
 use std::net::SocketAddr;
+use std::os::fd::RawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -131,6 +132,13 @@ impl Node {
     #[must_use]
     pub fn socket(&self) -> Option<&Path> {
         self.parts.socket.as_deref()
+    }
+
+    /// The node's ends of the sockets to clients on this host. A process that forks has to close them in the child: else the clients do
+    /// not notice when the node dies.
+    #[must_use]
+    pub fn client_sockets(&self) -> Vec<RawFd> {
+        self.parts.native.sockets()
     }
 
     /// What clients on this host do and hold.

@@ -5,7 +5,7 @@
 //! once, so that what its process held comes back; only a write that was handed over goes on. A message that is not ours ends the
 //! connection after an answer that says why, because what follows cannot be trusted.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,10 +68,12 @@ impl From<Answer> for Reply {
 pub(super) async fn serve(parts: Arc<Parts>, stream: UnixStream, peer: Peer) {
     let native = &parts.native;
     let _present = Present::new(&native.counters.connections);
+    let descriptor = stream.as_raw_fd();
     let mut connection = Connection {
         stream: FrameStream::new(stream),
         output: Vec::new(),
     };
+    let _remembered = native.remember_socket(&descriptor);
     let hello = tokio::time::timeout(HELLO_DEADLINE, connection.hello(&parts, peer));
     let hello = tokio::select! {
         hello = hello => hello,

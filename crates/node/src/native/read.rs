@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use forebay_core::wire::{Answer, BATCH_ITEMS_MAX, Failure, Found, Item, ItemRange, Sources, View, ViewPart};
-use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_engine::{Engine, LeasePlace, LeaseRequest, ObjectLease};
 use forebay_reservoir::LeasedTiers;
 use futures::{StreamExt, stream};
@@ -179,7 +179,7 @@ impl<'a> Batch<'a> {
         let found = Found {
             version: lease.info.version.as_str().into(),
             object_bytes: lease.info.bytes,
-            offset: lease.range.map_or(0, forebay_core::ByteRange::start),
+            offset: lease.range.map_or(0, ByteRange::start),
             view: None,
             sources: Sources::default(),
         };
@@ -262,15 +262,25 @@ fn warm<'a>(
     item: &Item,
     bucket: &BucketName,
 ) -> Result<Option<Ready<'a>>> {
-    if matches!(item.range, ItemRange::Member(_)) {
-        return Ok(None);
-    }
     let key = ObjectKey::new(&item.object.key)?;
-    let version = item.version.as_deref().map(Version::new);
+    let mut version = item.version.as_deref().map(Version::new);
+    let mut place = None;
+    if let ItemRange::Member(name) = &item.range {
+        let known = known_member(context, engine, (bucket, &key), name);
+        let Some((range, shard_version)) = known.transpose()? else {
+            return Ok(None);
+        };
+        if version.is_some_and(|version| version != shard_version) {
+            return Ok(None);
+        }
+        // The place holds in this version only.
+        version = Some(shard_version);
+        place = Some(range);
+    }
     let request = LeaseRequest {
         bucket,
         key: &key,
-        range: &item.range,
+        range: place.as_ref().unwrap_or(&item.range),
         version: version.as_ref(),
     };
     let Some(lease) = engine.try_lease(request).transpose()? else {
@@ -285,6 +295,25 @@ fn warm<'a>(
         lease,
         charge: Some(charge),
     }))
+}
+
+/// The place of a member and the version of the shard in which it lies there, if both the shard and its index are known.
+fn known_member(
+    context: &Context,
+    engine: &Engine,
+    (bucket, key): (&BucketName, &ObjectKey),
+    name: &str,
+) -> Option<Result<(ItemRange, Version)>> {
+    let info = engine.known(bucket, key)?;
+    let range = context.parts.native.members.known_range(&info, name)?;
+    Some(range.map(|range| (place_of(range), info.version.clone())))
+}
+
+fn place_of(range: Option<ByteRange>) -> ItemRange {
+    ItemRange::Range {
+        offset: range.map_or(0, ByteRange::start),
+        length: range.map_or(0, ByteRange::len),
+    }
 }
 
 /// The item, whatever has to be asked for.
@@ -315,10 +344,7 @@ async fn fetch_member<'a>(
     let mut restarts_left = MEMBER_RESTARTS_MAX;
     loop {
         let (object, range) = members.locate(engine, (bucket, key), wanted, name).await?;
-        let place = ItemRange::Range {
-            offset: range.map_or(0, forebay_core::ByteRange::start),
-            length: range.map_or(0, forebay_core::ByteRange::len),
-        };
+        let place = place_of(range);
         let request = LeaseRequest {
             bucket,
             key,

@@ -39,6 +39,8 @@ pub(super) struct FrameStream {
     /// Bytes of the frame that was handed out last; they leave with the next one.
     taken: usize,
     descriptor: Option<OwnedFd>,
+    /// How long a frame may take, and an answer.
+    frame_deadline: Duration,
     /// [`Self::closed`] has swallowed a wake-up, so the socket has to be asked before it is waited for.
     is_stale: bool,
 }
@@ -57,6 +59,7 @@ impl FrameStream {
             filled: 0,
             taken: 0,
             descriptor: None,
+            frame_deadline: FRAME_DEADLINE,
             is_stale: false,
         }
     }
@@ -87,7 +90,7 @@ impl FrameStream {
                 0 => return Err(Error::new(Kind::Corrupt, "the connection ended inside a message")),
                 bytes => self.filled += bytes,
             }
-            deadline = deadline.or_else(|| Some(Instant::now() + FRAME_DEADLINE));
+            deadline = deadline.or_else(|| Some(Instant::now() + self.frame_deadline));
         };
         self.taken = HEADER_BYTES + header.length;
         let message = &self.input[HEADER_BYTES..self.taken];
@@ -181,7 +184,7 @@ impl FrameStream {
             Err(why) => return Err(why),
         };
         let rest = self.send_rest(frame, sent, descriptor);
-        match tokio::time::timeout(FRAME_DEADLINE, rest).await {
+        match tokio::time::timeout(self.frame_deadline, rest).await {
             Ok(done) => done,
             Err(_) => Err(io::ErrorKind::TimedOut.into()),
         }
@@ -244,3 +247,6 @@ fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], descriptor: Option<BorrowedFd<
         flags,
     )?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -234,3 +234,16 @@ fn an_embedded_node_leaves_nothing_behind() {
     node.shutdown(crate::fixture::LONG);
     assert!(!socket.parent().unwrap().exists() && !data.exists());
 }
+
+#[test]
+fn a_process_that_forks_can_ask_which_sockets_are_the_nodes() {
+    let node = TestNode::start();
+    let sockets = || node.node.node().unwrap().client_sockets().len();
+    node.wait_until("only the listener is left", |stats| stats.connections == 0);
+    assert_eq!(sockets(), 1);
+    let client = node.client();
+    assert_eq!(sockets(), 2);
+    drop(client);
+    node.wait_until("the client is gone", |stats| stats.connections == 0);
+    assert_eq!(sockets(), 1);
+}

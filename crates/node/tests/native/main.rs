@@ -5,4 +5,5 @@ mod fixture;
 mod hello;
 mod leases;
 mod reads;
+mod users;
 mod writes;
