@@ -4,6 +4,7 @@
 //! one machine mean nothing on another. A bench builds the release binary, and itself, before it starts, so
 //! that the load generator is compiled as well as what it loads.
 
+mod client;
 mod congestion;
 mod load;
 mod measure;
@@ -35,6 +36,8 @@ pub(crate) struct BenchArgs {
 enum Name {
     /// The S3 front door: warm and cold reads, writes, memory, restart.
     S3(S3Args),
+    /// The client on the host: views, copies, batches, fsspec, memory.
+    Client(client::ClientArgs),
     /// One writer of the yardstick for writes: md5 + write + fsync.
     #[command(hide = true)]
     Writer {
@@ -65,8 +68,15 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool> {
         // Does not look for the workspace: that takes longer than the write.
         Name::Writer { path, bytes } => put::write_and_sync(path, *bytes).map(|()| true),
         Name::S3(options) if !cfg!(debug_assertions) => s3::run(&Workspace::find()?, options),
-        Name::S3(_) => again_in_release(&Workspace::find()?),
+        Name::Client(options) if !cfg!(debug_assertions) => client::run(&Workspace::find()?, options),
+        Name::S3(_) | Name::Client(_) => again_in_release(&Workspace::find()?),
     }
+}
+
+/// How busy the machine is now; 0 is a quiet one.
+fn load_average() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
 fn again_in_release(workspace: &Workspace) -> Result<bool> {

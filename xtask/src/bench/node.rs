@@ -34,6 +34,8 @@ pub(super) struct BenchNode {
     /// From spawn to ready.
     pub(super) start_seconds: f64,
     pub(super) s3: SocketAddr,
+    /// Where clients on the host find it.
+    pub(super) socket: PathBuf,
     admin: SocketAddr,
 }
 
@@ -60,6 +62,8 @@ impl BenchNode {
             .arg("--ready-file")
             .arg(&ready_file);
         serve.args(["--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        let socket = args.root.join("node.sock");
+        serve.arg("--socket").arg(&socket);
         serve
             .env("FOREBAY_ACCESS_KEY_ID", KEY)
             .env("FOREBAY_SECRET_ACCESS_KEY", SECRET);
@@ -77,6 +81,7 @@ impl BenchNode {
             child,
             start_seconds: 0.0,
             s3: unset(),
+            socket,
             admin: unset(),
         };
         let ready = node.wait(&ready_file, args.root)?;

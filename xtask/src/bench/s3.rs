@@ -48,8 +48,7 @@ pub(super) fn run(workspace: &Workspace, options: &S3Args) -> Result<bool> {
     if !binary.is_file() {
         bail!("{} is missing: run `cargo build --release`", binary.display());
     }
-    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().unwrap_or("unknown").to_owned();
+    let load = super::load_average();
     let cubic = Cubic::hold();
     if cubic.in_use != "cubic" {
         println!(

@@ -1,0 +1,229 @@
+//! `cargo xtask bench client`: the client on the host against memcpy, plain memory, and s3fs through our own S3 edge.
+//!
+//! The work is done by bench/client.py with the release wheel in a virtual environment of its own, so that what is measured is what an
+//! ML engineer calls. One node serves all groups from one folder lake; it is warm before a group is timed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde::Deserialize;
+
+use super::measure::Spread;
+use super::node::{BenchNode, KEY, NodeArgs, SECRET};
+use super::page::Page;
+use super::s3::{MIB, make_file};
+use crate::command;
+use crate::tools::Venv;
+use crate::workspace::Workspace;
+
+const PAGE: &str = "docs/benchmarks/client.md";
+
+/// How long and what.
+#[derive(Args)]
+pub(crate) struct ClientArgs {
+    /// Seconds of each measurement of CPU time.
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// How often each A-B-B-A round is run.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only groups whose name contains this; the page is printed, not written.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+/// A line of the table: the figure of bench/client.py, what it means, and the bar.
+struct Goal {
+    group: &'static str,
+    figure: &'static str,
+    what: &'static str,
+    must_reach: &'static str,
+    bar: Bar,
+}
+
+#[derive(Clone, Copy)]
+enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bar {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(bar) => value >= bar,
+            Self::AtMost(bar) => value <= bar,
+        }
+    }
+}
+
+const fn goal(
+    group: &'static str,
+    figure: &'static str,
+    what: &'static str,
+    must_reach: &'static str,
+    bar: Bar,
+) -> Goal {
+    Goal {
+        group,
+        figure,
+        what,
+        must_reach,
+        bar,
+    }
+}
+
+/// Memory comes first: it counts what one node and eight processes gain while the object comes in.
+const GOALS: [Goal; 7] = [
+    goal(
+        "memory",
+        "memory",
+        "memory of 8 processes that hold the same 1 GiB, with the node, in GiB",
+        "≤ 1.1",
+        Bar::AtMost(1.1),
+    ),
+    goal(
+        "view",
+        "view first",
+        "mapped view of 256 MiB, get and first sum by numpy, of summing plain memory",
+        "≥ 1.0",
+        Bar::AtLeast(1.0),
+    ),
+    goal(
+        "view",
+        "view again",
+        "same, summed again",
+        "≥ 1.0",
+        Bar::AtLeast(1.0),
+    ),
+    goal(
+        "read_into",
+        "read_into",
+        "warm read_into of 64 MiB, of memcpy",
+        "≥ 0.8",
+        Bar::AtLeast(0.8),
+    ),
+    goal(
+        "batch",
+        "batch 4 KiB",
+        "batch of 64 warm ranges of 4 KiB, CPU µs per item, client and node",
+        "≤ 3",
+        Bar::AtMost(3.0),
+    ),
+    goal(
+        "batch",
+        "batch 52 KB",
+        "batch of 64 warm ranges of 52 KB as views, CPU µs per item, client and node",
+        "≤ 8",
+        Bar::AtMost(8.0),
+    ),
+    goal(
+        "fsspec",
+        "fsspec",
+        "fsspec read of 1 GiB in reads of 4 MiB, of s3fs through our S3 edge",
+        "≥ 5",
+        Bar::AtLeast(5.0),
+    ),
+];
+
+#[derive(Deserialize)]
+struct Figure {
+    name: String,
+    samples: Vec<f64>,
+}
+
+pub(super) fn run(workspace: &Workspace, options: &ClientArgs) -> Result<bool> {
+    let load = super::load_average();
+    let python = environment(workspace)?;
+    let dir = workspace.target.join("bench/client");
+    if dir.exists() {
+        fs::remove_dir_all(&dir)?;
+    }
+    for (name, bytes) in [("256mib", 256 * MIB), ("64mib", 64 * MIB), ("1gib", 1024 * MIB)] {
+        make_file(&dir.join("lake/bench").join(name), bytes)?;
+    }
+    let lake = format!("file://{}", dir.join("lake").display());
+    let node = BenchNode::start(&NodeArgs {
+        binary: &workspace.target.join("release/forebay"),
+        root: &dir,
+        lake: &lake,
+        ram: "6GiB",
+        nvme: "0",
+    })?;
+    let mut page = Page::default();
+    let mut groups: Vec<&str> = GOALS.iter().map(|goal| goal.group).collect();
+    groups.dedup();
+    for group in groups {
+        if options.only.as_deref().is_none_or(|only| group.contains(only)) {
+            let figures = measure(workspace, &python, &node, options, group)?;
+            for goal in GOALS.iter().filter(|goal| goal.group == group) {
+                let figure = figures.iter().find(|figure| figure.name == goal.figure);
+                let figure =
+                    figure.with_context(|| format!("bench/client.py said nothing of {}", goal.figure))?;
+                let spread = Spread::of(&figure.samples);
+                let reached = goal.bar.holds(spread.median);
+                page.row(goal.what, goal.must_reach, spread.shown(2), reached);
+            }
+        }
+    }
+    drop(node);
+    fs::remove_dir_all(&dir)?;
+    let text = page.text("The client on the host", &opening(options, &load)?);
+    if options.only.is_none() {
+        fs::write(workspace.root.join(PAGE), text)?;
+        println!("wrote {PAGE}");
+    } else {
+        println!("\n{text}");
+    }
+    Ok(page.is_good())
+}
+
+/// The interpreter of an environment that holds the release wheel.
+fn environment(workspace: &Workspace) -> Result<PathBuf> {
+    let wheel = crate::wheel::build(workspace, "release")?;
+    let venv = Venv::ready(workspace, "bench-client")?;
+    crate::wheel::install(&venv, &wheel)?;
+    Ok(venv.bin("python"))
+}
+
+fn measure(
+    workspace: &Workspace,
+    python: &PathBuf,
+    node: &BenchNode,
+    options: &ClientArgs,
+    group: &str,
+) -> Result<Vec<Figure>> {
+    let mut script = command::clean(python);
+    script.arg(workspace.root.join("bench/client.py")).arg(group);
+    script.arg("--socket").arg(&node.socket);
+    script.args(["--node-pid", &node.pid().to_string()]);
+    script.args(["--s3", &format!("http://{}", node.s3)]);
+    script.args(["--key", KEY, "--secret", SECRET]);
+    script.args(["--rounds", &options.rounds.to_string()]);
+    script.args(["--seconds", &options.seconds.to_string()]);
+    let said = command::output(&mut script)?;
+    let figures: Result<Vec<Figure>, _> = said.lines().map(serde_json::from_str).collect();
+    let figures = figures.with_context(|| format!("bench/client.py said: {said}"))?;
+    if figures.iter().any(|figure| figure.samples.is_empty()) {
+        bail!("bench/client.py gave a figure without samples");
+    }
+    Ok(figures)
+}
+
+fn opening(options: &ClientArgs, load: &str) -> Result<String> {
+    let machine = command::output(command::clean("uname").args(["-srm"]))?;
+    let cores = std::thread::available_parallelism()?;
+    let commit =
+        command::output(command::clean("git").args(["rev-parse", "--short", "HEAD"])).unwrap_or_default();
+    Ok(format!(
+        "Made by a command; do not edit. To do it again:\n\n\
+         ```sh\ncargo xtask bench client --seconds {} --rounds {}\n```\n\n\
+         Commit {}, {}, {cores} cores shared by clients and node; load average {load} when it began (0 is a quiet machine). Comparisons \
+         alternate A-B-B-A; figures are medians with quartiles. A ratio says how fast we are as a share of the limit.\n",
+        options.seconds,
+        options.rounds,
+        commit.trim(),
+        machine.trim()
+    ))
+}
