@@ -49,3 +49,16 @@ async fn a_condition_on_nothing_is_not_found() {
     }
     fixture.engine.delete(&bucket(), &key("nothing")).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_lake_that_cannot_decide_refuses_a_condition_and_keeps_the_object() {
+    let fixture = Fixture::with_promises(Consistency::Immutable, false).await;
+    fixture.put("a", fixture.random_bytes(10)).await;
+    let version = fixture.engine.head(&bucket(), &key("a")).await.unwrap().version;
+    for condition in [DeleteCondition::Exists, DeleteCondition::Version(version)] {
+        let refused = fixture.engine.delete_if(&bucket(), &key("a"), &condition).await;
+        assert_eq!(refused.unwrap_err().kind(), Kind::Unsupported);
+    }
+    assert_eq!(fixture.get("a").await.len(), 10);
+    fixture.engine.delete(&bucket(), &key("a")).await.unwrap();
+}

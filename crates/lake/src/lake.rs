@@ -248,8 +248,8 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
     /// Removes an object; removing one that is not there is fine.
     async fn delete(&self, key: &ObjectKey) -> Result<()>;
 
-    /// Removes an object only if it is still the one that the token names: else `PreconditionFailed`, or `NotFound`
-    /// if there is none. `Unsupported` where the lake cannot decide that in one step.
+    /// Removes an object only if it is still the one that the token names: else `PreconditionFailed`, or, if
+    /// there is none, `NotFound` where the lake tells the two apart. `Unsupported` where the lake cannot decide that in one step.
     async fn delete_if(&self, key: &ObjectKey, _token: &UpdateToken) -> Result<()> {
         let message = "this lake cannot remove an object under a condition; remove it without one";
         Err(Error::new(Kind::Unsupported, message)

@@ -23,7 +23,6 @@ const SEAWEED: LakeTraits = LakeTraits {
     marker_keys: false,
     plain_keys: false,
     any_part_size: false,
-    conditional_delete: false,
     ..LakeTraits::exact()
 };
 

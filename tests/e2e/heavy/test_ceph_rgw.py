@@ -71,6 +71,14 @@ def test_conditional_writes_keep_their_promise(s3, bucket):
     assert s3.get_object(**at)["Body"].read() == b"three"
 
 
+def test_a_conditional_delete_that_ceph_would_ignore_is_refused(s3, bucket):
+    at = {"Bucket": bucket, "Key": "o"}
+    etag = s3.put_object(**at, Body=b"one")["ETag"]
+    with refused("NotImplemented", 501):
+        s3.delete_object(**at, IfMatch=etag)
+    assert s3.get_object(**at)["Body"].read() == b"one"
+
+
 def test_listing_pages_in_byte_order(s3, bucket):
     keys = sorted(["a", "a/1", "a-", "a0", "b/c/d", "ü"], key=lambda key: key.encode())
     for key in keys:

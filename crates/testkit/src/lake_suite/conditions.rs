@@ -143,7 +143,11 @@ pub(super) async fn delete_with_the_current_token_removes(bench: Bench) {
     bench.lake.delete_if(&bench.key("deep/k"), &token).await.unwrap();
     assert!(bench.is_absent("deep/k").await);
     let again = bench.lake.delete_if(&bench.key("deep/k"), &token).await;
-    assert_eq!(kind_of(again), Some(Kind::NotFound));
+    // Servers differ in which of the two they say.
+    assert!(matches!(
+        kind_of(again),
+        Some(Kind::NotFound | Kind::PreconditionFailed)
+    ));
 }
 
 pub(super) async fn delete_with_an_old_token_is_refused(bench: Bench) {
