@@ -7,6 +7,7 @@
 
 pub(crate) mod debian;
 mod junit;
+mod libtest;
 mod python;
 mod rust;
 mod tally;

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::tally::Tally;
-use super::{Stage, junit};
+use super::{Stage, junit, libtest};
 use crate::command;
 
 pub(super) fn run(stage: &Stage<'_>, tally: &mut Tally) -> Result<()> {
@@ -52,67 +52,22 @@ fn cargo(stage: &Stage<'_>) -> Command {
     cargo
 }
 
-/// `cargo test` has no report; its result lines are read instead, while everything is shown.
+/// `cargo test` has no report; what it prints is read instead, and shown if something failed.
 fn cargo_test(stage: &Stage<'_>, args: &[&str], suite: &str, tally: &mut Tally) -> Result<()> {
     let mut test = cargo(stage);
-    test.args(["test", "--workspace", "--locked", "--quiet"])
+    test.args(["test", "--workspace", "--locked"])
         .args(args)
-        .args(stage.filter);
+        .args(stage.filter)
+        // Also what tests print that pass: one that could not run here says so.
+        .args(["--", "--show-output"]);
     let output = test.output()?;
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    for line in text.lines().filter(|line| line.starts_with("test result: ")) {
-        tally.pass(counted(line, "passed"));
-        for _ in 0..counted(line, "ignored") {
-            tally.skip(
-                format!("{suite} test"),
-                "#[ignore] or a doc example that must not run",
-            );
-        }
-    }
-    let failed: Vec<&str> = text
-        .lines()
-        .filter(|line| line.starts_with("    ") && line.contains("::"))
-        .collect();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let failed = libtest::count(&text, suite, tally);
     if !output.status.success() {
-        println!("{text}");
-        if failed.is_empty() {
+        println!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
+        if failed == 0 {
             tally.fail(format!("{suite} tests (see above)"));
-        }
-        for name in failed {
-            tally.fail(format!("{suite} {}", name.trim()));
         }
     }
     Ok(())
-}
-
-/// The number before a word in `test result: ok. 3 passed; 0 failed; …`.
-fn counted(line: &str, word: &str) -> usize {
-    let words: Vec<&str> = line
-        .split([' ', ';', '.'])
-        .filter(|word| !word.is_empty())
-        .collect();
-    let at = words.iter().position(|found| *found == word);
-    at.and_then(|at| words.get(at.checked_sub(1)?))
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::counted;
-
-    #[test]
-    fn counts_are_read_from_the_result_line() {
-        let line =
-            "test result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 0 filtered out; finished in 0.1s";
-        assert_eq!(
-            (
-                counted(line, "passed"),
-                counted(line, "ignored"),
-                counted(line, "missing")
-            ),
-            (12, 3, 0)
-        );
-    }
 }
