@@ -76,6 +76,13 @@ impl Temp {
         &self.file
     }
 
+    /// A job that makes durable what is written until it runs; appending may go on meanwhile.
+    pub(super) fn sync_so_far(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
+        let wrong = |error| Error::io("cannot sync an object's bytes", error);
+        let file = self.file.try_clone().map_err(wrong)?;
+        Ok(move || file.sync_data().map_err(wrong))
+    }
+
     /// Makes the bytes durable and says what the file is like from now on.
     pub(super) fn seal(&self) -> Result<Stamp> {
         self.file

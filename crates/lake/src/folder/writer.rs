@@ -1,7 +1,8 @@
 //! The writer of a folder lake: bytes are gathered into pieces, and each piece is hashed and written off the runtime
 //! while the next one is gathered.
 //!
-//! At most two pieces are in memory. Nothing is visible before `finish`; dropping the writer removes the temporary
+//! What a large object has written is synced while the rest comes in, so that the sync at the end has little left to
+//! wait for. At most two pieces are in memory, and one sync is under way. Nothing is visible before `finish`; dropping the writer removes the temporary
 //! file (a piece being written at that moment removes it when it is done).
 
 use std::sync::Arc;
@@ -21,12 +22,18 @@ use crate::{LakeWriter, PutOptions, PutReceipt};
 /// How many bytes are gathered before they are written: few hops, little memory.
 const PIECE_BYTES: usize = 2 << 20;
 
+/// How many bytes are written before a sync of them is started behind the writer.
+const SYNC_BYTES: u64 = 16 << 20;
+
 /// Bytes on their way into a temporary file.
 pub(super) struct Sink {
     gathered: Vec<Bytes>,
     gathered_bytes: usize,
     state: State,
     written_bytes: u64,
+    /// Written since the last sync was started.
+    unsynced_bytes: u64,
+    sync: Option<JoinHandle<Result<()>>>,
 }
 
 enum State {
@@ -43,6 +50,8 @@ impl Sink {
             gathered_bytes: 0,
             state: State::Idle(temp),
             written_bytes: 0,
+            unsynced_bytes: 0,
+            sync: None,
         }
     }
 
@@ -53,6 +62,7 @@ impl Sink {
         self.gathered.push(bytes);
         if self.gathered_bytes >= PIECE_BYTES {
             let temp = self.settle().await?;
+            self.sync_behind(&temp).await?;
             self.flush(temp);
         }
         Ok(())
@@ -66,6 +76,7 @@ impl Sink {
     /// Waits for the piece being written and hands over the file and what is left to write.
     pub(super) async fn finish(mut self) -> Result<(Temp, Vec<Bytes>)> {
         let temp = self.settle().await?;
+        self.synced().await?;
         Ok((temp, self.gathered))
     }
 
@@ -77,9 +88,30 @@ impl Sink {
         }
     }
 
+    /// Starts a sync of what is written, if that is much and no other sync is under way.
+    async fn sync_behind(&mut self, temp: &Temp) -> Result<()> {
+        let is_busy = self.sync.as_ref().is_some_and(|job| !job.is_finished());
+        if self.unsynced_bytes < SYNC_BYTES || is_busy {
+            return Ok(());
+        }
+        self.synced().await?;
+        let sync = temp.sync_so_far()?;
+        self.sync = Some(spawn_blocking(sync));
+        self.unsynced_bytes = 0;
+        Ok(())
+    }
+
+    /// Waits for the sync under way. Its error must not be lost: the kernel reports it once, not again at the end.
+    async fn synced(&mut self) -> Result<()> {
+        match self.sync.take() {
+            Some(job) => joined(job.await),
+            None => Ok(()),
+        }
+    }
+
     fn flush(&mut self, mut temp: Temp) {
         let pieces = std::mem::take(&mut self.gathered);
-        self.gathered_bytes = 0;
+        self.unsynced_bytes += std::mem::take(&mut self.gathered_bytes) as u64;
         self.state = State::Busy(spawn_blocking(move || {
             write_all(&mut temp, &pieces)?;
             Ok(temp)

@@ -4,6 +4,7 @@
 mod crash;
 mod escape;
 mod foreign;
+mod large;
 mod listing;
 mod processes;
 mod races;
