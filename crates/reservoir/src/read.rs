@@ -32,6 +32,8 @@ pub(crate) use flight::Flights;
 
 /// Bytes in front of the consumer that one read has planned, at most.
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
+/// Bytes that are checked and handed out at a time: few enough to be in the CPU's cache still when they are sent.
+const PIECE_BYTES_MAX: usize = 256 << 10;
 /// One read may hold one part in this many of the RAM budget.
 const WINDOW_SHARE: u64 = 8;
 /// All windows together grow up to one part in this many of the RAM that is not pinned.
@@ -271,6 +273,8 @@ impl Reading {
         let page_start = page.key.page.start();
         let start = (self.position - page_start) as usize;
         let end = (self.range.end() - page_start).min(PAGE_BYTES) as usize;
+        // Ends at the border of a block, so that no block is checked twice.
+        let end = end.min(start - start % BLOCK_BYTES as usize + PIECE_BYTES_MAX);
         let bytes = page.lease(start, end);
         let blocks = BlockMask::covering(start as u64, (start + bytes.len()) as u64);
         let corrupt = page.frame.corrupt(blocks);

@@ -28,6 +28,10 @@ use crate::body::Unread;
 /// After an accept failure (too many open files …) wait so long before trying again.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
+/// Bytes that are gathered before they are written to the socket: one piece of the reservoir, so that it goes out right after
+/// it was checked.
+const WRITE_BYTES: usize = 256 << 10;
+
 /// What a client may still send after it was refused, so that it gets to read why.
 const LINGER_BYTES_MAX: usize = 64 << 20;
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -104,6 +108,7 @@ async fn connection(
     let io = Unstalled::new(stream, edge.options.body_idle_timeout, Arc::clone(&unread));
     let io = TokioIo::new(io);
     let header_read_timeout = edge.options.header_read_timeout;
+    let buffer_bytes_max = WRITE_BYTES.max(edge.options.header_bytes_max);
     let service = service_fn(move |request| {
         let (edge, unread) = (Arc::clone(&edge), Arc::clone(&unread));
         async move { Ok::<_, std::convert::Infallible>(edge.handle(request, &unread).await) }
@@ -111,6 +116,7 @@ async fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(header_read_timeout)
+        .max_buf_size(buffer_bytes_max)
         .serve_connection(io, service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
