@@ -1,14 +1,24 @@
 import builtins
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar, final
+from typing import Any, Final, ParamSpec, Self, TypeVar, final
 
-from forebay.objects import Sources
+from forebay.objects import InfoRow, Sources
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-Info: TypeAlias = tuple[str, int, str, int, str | None, list[tuple[str, str]]]
+__all__ = [
+    "VERSION",
+    "Cancellation",
+    "Client",
+    "EmbeddedNode",
+    "Listing",
+    "View",
+    "WritableBuffer",
+    "error_kinds",
+    "run_command",
+]
 
 VERSION: Final[str]
 
@@ -56,7 +66,7 @@ class WritableBuffer:
 
 @final
 class Listing:
-    def next(self) -> tuple[list[Info], list[str]]: ...
+    def next(self) -> tuple[list[InfoRow], list[str]]: ...
 
 @final
 class Client:
@@ -78,7 +88,7 @@ class Client:
     ) -> tuple[str, int]: ...
     def alloc(self, bytes: int) -> WritableBuffer: ...
     def delete(self, name: str) -> None: ...
-    def stat(self, name: str) -> Info: ...
+    def stat(self, name: str) -> InfoRow: ...
     def list(self, bucket: str, prefix: str, delimiter: str | None) -> Listing: ...
     def buckets(self) -> builtins.list[str]: ...
     def create_bucket(self, name: str) -> None: ...

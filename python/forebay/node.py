@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from forebay import _native
 from forebay._torch import as_buffer
 from forebay.errors import AlreadyExistsError, ForebayError, NotFoundError, PreconditionFailedError, UnsupportedError
-from forebay.objects import Listing, ObjectInfo, PutReceipt, Stats
+from forebay.objects import InfoRow, Listing, ObjectInfo, PutReceipt, Stats
 
 if TYPE_CHECKING:
     from forebay._native import View, WritableBuffer
@@ -293,7 +293,7 @@ class Node:
         return f"<forebay {kind} at {self.address}>"
 
 
-def _info(row: _native.Info) -> ObjectInfo:
+def _info(row: InfoRow) -> ObjectInfo:
     name, size, version, modified, content_type, metadata = row
     return ObjectInfo(name, size, version, modified, content_type, dict(metadata))
 

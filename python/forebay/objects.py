@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+#: An object as the native module tells it: name, bytes, version, modified, content type, metadata.
+InfoRow = tuple[str, int, str, int, str | None, list[tuple[str, str]]]
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:

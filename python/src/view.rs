@@ -15,6 +15,12 @@ use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error;
 
+/// From this size on, work on memory is done without the interpreter; below, letting it go and taking it back costs more.
+const ALONE_BYTES_MIN: usize = 256 << 10;
+
+/// How Python makes a view again: a function and its arguments, the node's address and the handle.
+type Pickled<'py> = (Bound<'py, PyAny>, (String, Bound<'py, PyBytes>));
+
 /// Read-only bytes of an object or a part of it.
 #[pyclass(frozen, module = "forebay", name = "View", weakref)]
 pub(crate) struct View {
@@ -71,7 +77,7 @@ impl View {
                 view.len(),
                 1,
                 flags,
-            )?
+            )?;
         };
         this.exports.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -91,8 +97,9 @@ impl View {
         }
         let view = guard.take();
         drop(guard);
-        // May tell the node.
-        py.detach(|| drop(view));
+        if view.as_ref().is_some_and(|view| view.len() >= ALONE_BYTES_MIN) {
+            py.detach(|| drop(view));
+        }
         Ok(())
     }
 
@@ -160,10 +167,7 @@ impl View {
     }
 
     /// Pickles as a handle: whoever unpickles it looks at the same memory, or reads the same version again.
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (String, Bound<'py, PyBytes>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
         let handle = self.share()?.handle().encode();
         let handle = handle.map_err(|why| error::to_err(py, &why))?;
         let open = py.import("forebay._views")?.getattr("open_handle")?;
@@ -188,14 +192,22 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let view = self.view.get_mut().take();
-        // The lease may have to be given back over the socket, which must not hold up the other threads of the interpreter.
+        let Some(view) = self.view.get_mut().take() else {
+            return;
+        };
+        if view.len() < ALONE_BYTES_MIN {
+            return;
+        }
+        // Unmapping takes its time, and the others need not wait for it.
         let _ = Python::try_attach(|py| py.detach(|| drop(view)));
     }
 }
 
 /// The bytes in a `bytes`, copied once without the interpreter.
 pub(crate) fn copied<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    if bytes.len() < ALONE_BYTES_MIN {
+        return Ok(PyBytes::new(py, bytes));
+    }
     let (object, start) = uninitialised(py, bytes.len())?;
     let target = start as usize;
     py.detach(|| {

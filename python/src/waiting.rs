@@ -40,8 +40,7 @@ pub(crate) fn is_interrupted() -> bool {
         return true;
     }
     // At the end of the interpreter there is nobody left to wait for.
-    let signals = Python::try_attach(|py| py.check_signals());
-    match signals {
+    match Python::try_attach(|py| Python::check_signals(py)) {
         Some(Ok(())) => false,
         Some(Err(raised)) => {
             RAISED.set(Some(raised));
