@@ -186,6 +186,7 @@ pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta, now: Durat
         checksums,
         part_bytes,
         tag_count: 0,
+        id: std::sync::OnceLock::new(),
     };
     // Only a bucket that has tagged objects pays for the question.
     if bucket.documents.has_tags(bucket, now).await? {

@@ -225,6 +225,7 @@ mod tests {
             checksums: Vec::new(),
             part_bytes: Vec::new(),
             tag_count: 0,
+            id: std::sync::OnceLock::new(),
         })
     }
 

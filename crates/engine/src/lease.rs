@@ -72,7 +72,7 @@ impl Engine {
             Err(error) => return Some(Err(error.with("key", &info.key))),
         };
         let leased = match range {
-            Some(range) => Some(self.reservoir.try_lease(&info.object_version(), range)?),
+            Some(range) => Some(self.reservoir.try_lease_id(&info.object_id(), range)?),
             None => None,
         };
         Some(Ok(ObjectLease { info, range, leased }))

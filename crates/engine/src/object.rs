@@ -1,10 +1,11 @@
 //! The values that readers of an object see.
 
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, ObjectKey, Version};
 use forebay_lake::{Attributes, UpdateToken};
-use forebay_reservoir::{PieceStream, TrustDomain};
+use forebay_reservoir::{ObjectId, PieceStream, TrustDomain};
 use serde::{Deserialize, Serialize};
 
 /// A checksum that an S3 client gave with an object and gets back with it.
@@ -61,6 +62,16 @@ pub struct ObjectInfo {
     pub part_bytes: Vec<u64>,
     /// How many tags it has.
     pub tag_count: usize,
+    /// See [`Self::object_id`].
+    pub(crate) id: OnceLock<ObjectId>,
+}
+
+impl ObjectInfo {
+    /// What the reservoir knows it by; hashed once.
+    #[must_use]
+    pub fn object_id(&self) -> ObjectId {
+        *self.id.get_or_init(|| ObjectId::of(&self.object_version()))
+    }
 }
 
 /// Which bytes a reader wants.

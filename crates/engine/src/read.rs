@@ -164,6 +164,7 @@ mod tests {
             checksums: Vec::new(),
             part_bytes,
             tag_count: 0,
+            id: std::sync::OnceLock::new(),
         }
     }
 

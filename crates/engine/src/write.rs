@@ -170,6 +170,7 @@ impl Engine {
             checksums: Vec::new(),
             part_bytes: Vec::new(),
             tag_count: 0,
+            id: std::sync::OnceLock::new(),
         }
     }
 }
