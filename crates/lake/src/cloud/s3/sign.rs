@@ -1,13 +1,14 @@
-//! AWS Signature Version 4 for requests with headers.
+//! AWS Signature Version 4 for requests with headers; the signature itself is made by `forebay_sigv4`.
 //!
 //! Everything that is sent is signed: the path and query exactly as they go over the wire, the host and every
 //! header we set. The derived signing key is kept for the day, since deriving it costs four HMACs.
 
 use std::sync::Arc;
 
-use aws_lc_rs::{digest, hmac};
+use aws_lc_rs::digest;
 use bytes::Bytes;
 use forebay_core::{Error, Kind, Result};
+use forebay_sigv4::DayKey;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::{HeaderMap, Method};
 use jiff::Timestamp;
@@ -15,8 +16,7 @@ use parking_lot::Mutex;
 
 use crate::cloud::credentials::Keys;
 
-/// Says that the body is not part of the signature.
-pub(crate) const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
+pub(crate) use forebay_sigv4::UNSIGNED_PAYLOAD;
 
 const CONTENT_SHA256: HeaderName = HeaderName::from_static("x-amz-content-sha256");
 const DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -34,16 +34,16 @@ pub(crate) struct ToSign<'a> {
     pub(crate) payload: &'a str,
 }
 
-struct DayKey {
+struct Kept {
     day: String,
     keys: Arc<Keys>,
-    key: hmac::Key,
+    key: DayKey,
 }
 
 /// Signs for one region.
 pub(crate) struct Signer {
     region: String,
-    day_key: Mutex<Option<DayKey>>,
+    day_key: Mutex<Option<Kept>>,
 }
 
 impl Signer {
@@ -71,28 +71,27 @@ impl Signer {
             token.set_sensitive(true);
             headers.insert(SECURITY_TOKEN, token);
         }
-        let (names, canonical_headers) = canonical_headers(what.host, headers);
-        let canonical = format!(
-            "{}\n{}\n{}\n{canonical_headers}\n{names}\n{}",
-            what.method, what.path, what.query, what.payload
-        );
-        let scope = format!("{day}/{}/s3/aws4_request", self.region);
-        let to_sign = format!(
-            "AWS4-HMAC-SHA256\n{date}\n{scope}\n{}",
-            sha256_hex(&[Bytes::from(canonical)])
-        );
-        let signature = hex::encode(hmac::sign(&self.key_of(&day, keys), to_sign.as_bytes()));
-        let value = format!(
-            "AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}",
-            keys.id
-        );
+        let texts: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (name.as_str(), String::from_utf8_lossy(value.as_bytes())))
+            .collect();
+        let mut signed: Vec<(&str, &str)> = texts.iter().map(|(name, value)| (*name, &**value)).collect();
+        signed.push(("host", what.host));
+        let what = forebay_sigv4::ToSign {
+            method: what.method.as_str(),
+            path: what.path,
+            query: what.query,
+            headers: &signed,
+            payload: what.payload,
+        };
+        let value = self.key_of(&day, keys).authorization(&date, &what);
         let mut value = header_value(&value)?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
         Ok(())
     }
 
-    fn key_of(&self, day: &str, keys: &Arc<Keys>) -> hmac::Key {
+    fn key_of(&self, day: &str, keys: &Arc<Keys>) -> DayKey {
         let mut kept = self.day_key.lock();
         if let Some(kept) = kept
             .as_ref()
@@ -100,39 +99,14 @@ impl Signer {
         {
             return kept.key.clone();
         }
-        let mut key = hmac::Key::new(hmac::HMAC_SHA256, format!("AWS4{}", keys.secret).as_bytes());
-        for step in [day, &self.region, "s3", "aws4_request"] {
-            key = hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&key, step.as_bytes()).as_ref());
-        }
-        *kept = Some(DayKey {
+        let key = DayKey::new(&keys.id, &keys.secret, day, &self.region);
+        *kept = Some(Kept {
             day: day.to_owned(),
             keys: Arc::clone(keys),
             key: key.clone(),
         });
         key
     }
-}
-
-/// The signed header names, and each header on its line, both sorted by name.
-fn canonical_headers(host: &str, headers: &HeaderMap) -> (String, String) {
-    let mut lines: Vec<(&str, String)> = headers
-        .iter()
-        .map(|(name, value)| {
-            let text = String::from_utf8_lossy(value.as_bytes());
-            (
-                name.as_str(),
-                text.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
-            )
-        })
-        .collect();
-    lines.push(("host", host.to_owned()));
-    lines.sort();
-    let names: Vec<&str> = lines.iter().map(|(name, _)| *name).collect();
-    let text = lines
-        .iter()
-        .map(|(name, value)| format!("{name}:{value}\n"))
-        .collect();
-    (names.join(";"), text)
 }
 
 /// The SHA-256 of several pieces in a row, in hex.
