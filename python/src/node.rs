@@ -88,7 +88,7 @@ impl Client {
         offset: i64,
         length: Option<u64>,
         member: Option<String>,
-        version: Option<String>,
+        version: Option<&str>,
     ) -> PyResult<View> {
         let range = match member {
             Some(member) if offset == 0 && length.is_none() => ItemRange::Member(member),
@@ -100,9 +100,7 @@ impl Client {
             }
             None => item::range(offset, length).map_err(|why| error::to_err(py, &why))?,
         };
-        let view = self.call(py, name, |client, name| {
-            client.get(name, range, version.as_deref())
-        })?;
+        let view = self.call(py, name, |client, name| client.get(name, range, version))?;
         Ok(View::new(Arc::clone(&self.address), view))
     }
 
@@ -144,7 +142,7 @@ impl Client {
         name: &str,
         offset: u64,
         length: Option<u64>,
-        version: Option<String>,
+        version: Option<&str>,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let length = length.unwrap_or(u64::MAX - offset);
         let window = |offset: u64, left: u64| {
@@ -152,7 +150,7 @@ impl Client {
             ItemRange::Range { offset, length }
         };
         let first = self.call(py, name, |client, name| {
-            client.get(name, window(offset, length), version.as_deref())
+            client.get(name, window(offset, length), version)
         });
         let first = match first {
             Ok(first) => first,

@@ -40,7 +40,7 @@ pub(crate) fn is_interrupted() -> bool {
         return true;
     }
     // At the end of the interpreter there is nobody left to wait for.
-    match Python::try_attach(|py| Python::check_signals(py)) {
+    match Python::try_attach(signals) {
         Some(Ok(())) => false,
         Some(Err(raised)) => {
             RAISED.set(Some(raised));
@@ -48,6 +48,11 @@ pub(crate) fn is_interrupted() -> bool {
         }
         None => true,
     }
+}
+
+/// A function, because a path to the method is not general enough in its lifetime.
+fn signals(py: Python<'_>) -> PyResult<()> {
+    py.check_signals()
 }
 
 /// Stops calls that run under it, from another thread.
