@@ -100,3 +100,39 @@ fn listen_addresses_may_be_endpoints() {
         "0.0.0.0:9100"
     );
 }
+
+#[test]
+fn every_listener_can_be_switched_off() {
+    let options = resolve("s3 = 'off'\nadmin = 'off'\nsocket = 'off'").unwrap();
+    assert_eq!((options.s3_addr, options.admin_addr), (None, None));
+    assert_eq!(options.native.socket, SocketPlace::Off);
+    let shown = options.to_config();
+    assert_eq!(
+        [shown.s3, shown.admin, shown.socket].map(|said| said.unwrap()),
+        ["off"; 3]
+    );
+}
+
+#[test]
+fn clients_on_the_host_get_shares_of_the_ram_tier_by_default() {
+    let native = resolve("ram = '1GiB'").unwrap().native;
+    assert_eq!(
+        (native.client_lease_bytes_max, native.staging_bytes),
+        (512 << 20, 512 << 20)
+    );
+    assert!(matches!(native.socket, SocketPlace::Default(_)));
+    let small = resolve("ram = '64MiB'").unwrap().native;
+    assert_eq!(small.staging_bytes, 64 << 20, "one buffer of a usable size");
+}
+
+#[test]
+fn users_are_numbers_and_a_socket_has_a_short_path() {
+    let text = "allow_uid = [1000, '1001']\n[[bucket]]\nname = 'box'\nallow_uids = [7]";
+    let options = resolve(text).unwrap();
+    assert_eq!(options.native.allow_uids, [1000, 1001]);
+    assert_eq!(options.buckets[0].allow_uids.as_deref(), Some(&[7][..]));
+    let error = resolve("allow_uid = ['nobody']").unwrap_err();
+    assert!(error.to_string().contains("is not a user id"), "{error}");
+    let error = resolve(&format!("socket = '/{}'", "x".repeat(120))).unwrap_err();
+    assert!(error.to_string().contains("choose a shorter one"), "{error}");
+}
