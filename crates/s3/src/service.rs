@@ -26,8 +26,8 @@ use crate::keys::KeyAuth;
 use crate::limits::{Admission, InFlight, Load};
 use crate::odd_range::OddRange;
 use crate::refusal::{Refusal, push_element};
-use crate::xml_digest::{self, Digested};
 use crate::small_chunks::{SmallChunks, is_chunked};
+use crate::xml_digest::{self, Digested};
 use crate::{S3Observer, S3Options};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
