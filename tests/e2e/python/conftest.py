@@ -14,7 +14,10 @@ import pytest
 import forebay
 from forebay_node import ACCESS_KEY, SECRET_KEY, Node, wait_for
 
-KINDS = ["embedded", "daemon"]
+# What a client of a node elsewhere needs. For the whole run: a fork server keeps the environment that it was started with.
+os.environ |= {"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY}
+
+KINDS = ["embedded", "daemon", "remote"]
 
 
 @pytest.fixture(scope="session")
@@ -36,10 +39,11 @@ def node(request):
     """A node of each kind in turn."""
     if request.param == "embedded":
         yield request.getfixturevalue("shared_embedded")
-    else:
-        process = request.getfixturevalue("shared_daemon")
-        with forebay.connect(str(process.root / "n.sock")) as node:
-            yield node
+        return
+    process = request.getfixturevalue("shared_daemon")
+    address = process.s3_url if request.param == "remote" else str(socket_of(process))
+    with forebay.connect(address) as node:
+        yield node
 
 
 @pytest.fixture
@@ -64,13 +68,6 @@ def daemon(own_node):
 
 def socket_of(process: Node):
     return process.root / "n.sock"
-
-
-@pytest.fixture
-def keys(monkeypatch):
-    """What a client of a node elsewhere needs."""
-    monkeypatch.setenv("FOREBAY_ACCESS_KEY_ID", ACCESS_KEY)
-    monkeypatch.setenv("FOREBAY_SECRET_ACCESS_KEY", SECRET_KEY)
 
 
 def threads() -> int:

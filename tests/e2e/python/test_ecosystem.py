@@ -111,3 +111,14 @@ def test_zarr_array(at):
     array[:] = np.arange(10_000, dtype="f4").reshape(100, 100)
     again = zarr.open_array(f"{at}/z.zarr", mode="r")
     assert np.array_equal(again[10:60, 5:95], array[10:60, 5:95])
+
+
+def test_hugging_face_datasets(at, tmp_path):
+    import datasets
+
+    table().to_parquet(f"{at}/t.parquet")
+    loaded = datasets.load_dataset("parquet", data_files=f"{at}/t.parquet", split="train", cache_dir=str(tmp_path))
+    assert len(loaded) == 100_000
+    assert loaded[123] == {"number": 123, "word": "w26"}
+    stream = datasets.load_dataset("parquet", data_files=f"{at}/t.parquet", split="train", streaming=True)
+    assert [row["number"] for row in stream.take(3)] == [0, 1, 2]

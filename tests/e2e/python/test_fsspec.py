@@ -22,14 +22,24 @@ def fs(node):
     return ForebayFileSystem(node=node, skip_instance_cache=True)
 
 
+@pytest.fixture(scope="module")
+def memory_node():
+    with forebay.open("memory://", ram="64MiB") as node:
+        yield node
+
+
 class Fixtures(abstract.AbstractFixtures):
-    @pytest.fixture
-    def fs(self, node):
-        return ForebayFileSystem(node=node, skip_instance_cache=True)
+    """On a lake in memory: what is tested here is the file system, not the node below it."""
 
     @pytest.fixture
-    def fs_path(self, bucket):
-        return f"{bucket}/folder"
+    def fs(self, memory_node):
+        return ForebayFileSystem(node=memory_node, skip_instance_cache=True)
+
+    @pytest.fixture
+    def fs_path(self, memory_node):
+        name = f"b-{uuid.uuid4().hex[:12]}"
+        memory_node.create_bucket(name)
+        return f"{name}/folder"
 
     @pytest.fixture
     def fs_join(self):

@@ -1,7 +1,8 @@
 //! End-to-end tests by pytest.
 //!
-//! `test_x.py` runs in the environment of `requirements/x.txt` if there is such a file (its client cannot share
-//! one with boto3), else in that of `clients.txt`. The tests find the binary and SeaweedFS by environment variables.
+//! `test_x.py` and `test_x_more.py` run in the environment of `requirements/x.txt` if there is such a file (its client cannot share
+//! one with boto3), else in that of `clients.txt`; `python/` runs in that of `python.txt`. The tests find the binary and SeaweedFS by
+//! environment variables; the wheel of our own package is installed where it is tested.
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,6 +26,9 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
         true,
     ),
 ];
+
+/// Environments that get the wheel of our own package.
+const WITH_WHEEL: [&str; 2] = ["python", "torch"];
 
 pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tally) -> Result<()> {
     for (program, packages, _) in DEBIAN
@@ -53,7 +57,7 @@ pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tal
     }
     finish(stage, &mut clients, "clients", tally)?;
     for (name, file) in alone {
-        match Venv::ready(stage.workspace, &name) {
+        match environment(stage, &name) {
             Ok(venv) => finish(stage, pytest(stage, binary, &venv, &name).arg(file), &name, tally)?,
             Err(reason) => tally.fail(format!("e2e {name}: {reason:#}")),
         }
@@ -64,12 +68,7 @@ pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tal
 /// The Python package: its wheel, installed as a user would, its tests, and the examples of its documentation.
 fn the_package(stage: &Stage<'_>, binary: &Path, folder: &Path, tally: &mut Tally) -> Result<()> {
     let name = "python";
-    let ready = || -> Result<Venv> {
-        let venv = Venv::ready(stage.workspace, name)?;
-        wheel::install(&venv, &wheel::build(stage.workspace, "dev")?)?;
-        Ok(venv)
-    };
-    let venv = match ready() {
+    let venv = match environment(stage, name) {
         Ok(venv) => venv,
         Err(reason) => {
             tally.fail(format!("e2e {name}: {reason:#}"));
@@ -88,6 +87,15 @@ fn the_package(stage: &Stage<'_>, binary: &Path, folder: &Path, tally: &mut Tall
     finish(stage, &mut examples, "python-examples", tally)
 }
 
+/// The environment of this name, with the wheel of the dev profile if our package is tested there.
+fn environment(stage: &Stage<'_>, name: &str) -> Result<Venv> {
+    let venv = Venv::ready(stage.workspace, name)?;
+    if WITH_WHEEL.contains(&name) {
+        wheel::install(&venv, &wheel::build(stage.workspace, "dev")?)?;
+    }
+    Ok(venv)
+}
+
 /// Test files with an environment of their own: name of the environment, file.
 fn own_environment(stage: &Stage<'_>, folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let requirements = stage.workspace.root.join("tests/e2e/requirements");
@@ -98,8 +106,13 @@ fn own_environment(stage: &Stage<'_>, folder: &Path) -> Result<Vec<(String, Path
             .file_stem()
             .and_then(|stem| stem.to_str())
             .and_then(|stem| stem.strip_prefix("test_"));
-        if let Some(name) = stem.filter(|name| requirements.join(format!("{name}.txt")).is_file()) {
-            found.push((name.to_owned(), path));
+        let names = stem
+            .into_iter()
+            .flat_map(|stem| [Some(stem), stem.split_once('_').map(|(first, _)| first)]);
+        let is_listed = |name: &&str| requirements.join(format!("{name}.txt")).is_file();
+        let name = names.flatten().find(is_listed).map(str::to_owned);
+        if let Some(name) = name {
+            found.push((name, path));
         }
     }
     found.sort();
