@@ -47,7 +47,6 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     protocol: ClassVar[str] = "forebay"
     root_marker: ClassVar[str] = ""
-    cachable: ClassVar[bool] = True
     blocksize: ClassVar[int] = WINDOW_BYTES_MAX
 
     def __init__(
