@@ -27,7 +27,7 @@ def as_buffer(target: Any) -> Any:
 
 
 def frombuffer(view: Any, dtype: Any = None) -> Any:
-    """Return a flat tensor over the bytes of a view, without a copy. Writing to it would end the process."""
+    """Return a flat tensor over the same memory, without a copy. Writing to one over a view would end the process."""
     import torch
 
     if dtype is None:
@@ -37,4 +37,6 @@ def frombuffer(view: Any, dtype: Any = None) -> Any:
     with warnings.catch_warnings():
         # torch cannot mark a tensor as read-only and warns once for each process; the caller has been told here.
         warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-        return torch.frombuffer(view, dtype=dtype)
+        # Through a memoryview: torch does not hold the buffer of what it is given, but the object, and a memoryview
+        # holds the buffer in its turn. So the view knows that it is in use.
+        return torch.frombuffer(memoryview(view), dtype=dtype)

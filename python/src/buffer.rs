@@ -1,7 +1,7 @@
 //! `WritableBuffer`: memory of the node to build an object in, and memory of the caller to read into or write from.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::buffer::PyUntypedBuffer;
@@ -10,33 +10,50 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use crate::exports::Exports;
 use crate::{error, view};
 
 /// Writable memory of the node; a `put` of it copies nothing and uses it up.
 #[pyclass(frozen, module = "forebay", name = "WritableBuffer", weakref)]
 pub(crate) struct WritableBuffer {
     buffer: Mutex<Option<forebay_client::WritableBuffer>>,
-    /// Buffers that Python holds: while there is one, the memory can neither be put nor given back.
-    exports: AtomicUsize,
+    /// Put or released, but perhaps still in use: goes with the object.
+    kept: Mutex<Option<Arc<forebay_client::WritableBuffer>>>,
+    exports: Exports,
+}
+
+/// Memory on its way to a put.
+pub(crate) enum Taken {
+    /// Nobody else has it: handed over as it is.
+    Alone(forebay_client::WritableBuffer),
+    /// Somebody may still have a pointer to it: copied.
+    Shared(Arc<forebay_client::WritableBuffer>),
 }
 
 impl WritableBuffer {
     pub(crate) fn new(buffer: forebay_client::WritableBuffer) -> Self {
         Self {
             buffer: Mutex::new(Some(buffer)),
-            exports: AtomicUsize::new(0),
+            kept: Mutex::new(None),
+            exports: Exports::default(),
         }
     }
 
-    /// Takes the memory for a put; refused while somebody could still write to it.
-    pub(crate) fn take(&self) -> PyResult<forebay_client::WritableBuffer> {
+    /// Takes the memory for a put; refused while somebody certainly can write to it.
+    pub(crate) fn take(&self) -> PyResult<Taken> {
         let mut guard = self.buffer.lock();
-        if self.exports.load(Ordering::Relaxed) > 0 {
+        if self.exports.is_held() {
             return Err(PyBufferError::new_err(
                 "the buffer is in use: release the memoryviews and delete the arrays made from it first",
             ));
         }
-        guard.take().ok_or_else(used_up)
+        let buffer = guard.take().ok_or_else(used_up)?;
+        if !self.exports.is_lent() {
+            return Ok(Taken::Alone(buffer));
+        }
+        let buffer = Arc::new(buffer);
+        *self.kept.lock() = Some(Arc::clone(&buffer));
+        Ok(Taken::Shared(buffer))
     }
 }
 
@@ -70,19 +87,19 @@ impl WritableBuffer {
         // SAFETY: Python gave the buffer to fill. The memory stays mapped while `slf` lives, which the buffer holds, and `take`
         // refuses while `exports` counts it; Rust makes no reference to it meanwhile.
         unsafe { view::fill(buffer, slf.as_any(), start, bytes, 0, flags)? };
-        this.exports.fetch_add(1, Ordering::Relaxed);
+        this.exports.take(flags);
         Ok(())
     }
 
     unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {
-        self.exports.fetch_sub(1, Ordering::Relaxed);
+        self.exports.give_back();
     }
 
     /// Makes it shorter: a `put` writes what is left.
     fn truncate(&self, bytes: usize) -> PyResult<()> {
         let mut guard = self.buffer.lock();
         let buffer = guard.as_mut().ok_or_else(used_up)?;
-        if self.exports.load(Ordering::Relaxed) > 0 {
+        if self.exports.is_held() {
             return Err(PyBufferError::new_err(
                 "the buffer is in use: release what was made from it first",
             ));
@@ -93,13 +110,20 @@ impl WritableBuffer {
 
     /// Gives the memory back unused; fine if it was put or released before.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
-        let buffer = match self.take() {
-            Ok(buffer) => buffer,
+        let taken = match self.take() {
+            Ok(taken) => taken,
             Err(why) if why.is_instance_of::<PyValueError>(py) => return Ok(()),
             Err(why) => return Err(why),
         };
-        py.detach(|| drop(buffer));
+        py.detach(|| drop(taken));
         Ok(())
+    }
+
+    /// A flat tensor over the same memory. Delete it before the `put`. Needs torch.
+    #[pyo3(signature = (dtype=None))]
+    fn torch<'py>(slf: &Bound<'py, Self>, dtype: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let module = slf.py().import("forebay._torch")?;
+        module.getattr("frombuffer")?.call1((slf, dtype))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -122,8 +146,8 @@ impl WritableBuffer {
 
 impl Drop for WritableBuffer {
     fn drop(&mut self) {
-        let buffer = self.buffer.get_mut().take();
-        let _ = Python::try_attach(|py| py.detach(|| drop(buffer)));
+        let (buffer, kept) = (self.buffer.get_mut().take(), self.kept.get_mut().take());
+        let _ = Python::try_attach(|py| py.detach(|| drop((buffer, kept))));
     }
 }
 

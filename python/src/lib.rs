@@ -10,6 +10,7 @@
 mod buffer;
 mod embedded;
 mod error;
+mod exports;
 mod item;
 mod listing;
 mod node;

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::buffer::{Memory, WritableBuffer};
+use crate::buffer::{Memory, Taken, WritableBuffer};
 use crate::listing::Listing;
 use crate::view::{self, View};
 use crate::waiting::{is_interrupted, wait};
@@ -217,9 +217,10 @@ impl Client {
         let receipt = if let Ok(buffer) = data.cast::<WritableBuffer>() {
             // The name is checked first: a wrong one must not use the buffer up.
             Name::parse(name).map_err(|why| error::to_err(py, &why))?;
-            let buffer = buffer.get().take()?;
-            self.call(py, name, |client, name| {
-                client.put(name, PutSource::Buffer(buffer), options)
+            let taken = buffer.get().take()?;
+            self.call(py, name, |client, name| match taken {
+                Taken::Alone(buffer) => client.put(name, PutSource::Buffer(buffer), options),
+                Taken::Shared(buffer) => client.put(name, PutSource::Slice(&buffer), options),
             })
         } else {
             let memory = Memory::of(data)?;

@@ -1,11 +1,11 @@
 //! `View`: read-only bytes of an object, as an object with the buffer protocol.
 //!
 //! The memory belongs to the view; `memoryview`, numpy, torch and pyarrow hold the view while they use it, so the lease ends with the
-//! last of them. [`View::release`] ends it early and refuses while somebody still looks, because a mapping that goes away under a
-//! pointer would end the process.
+//! last of them. [`View::release`] ends it early. It refuses while somebody certainly looks, and waits for the end of the object if somebody
+//! may (`exports.rs`), because a mapping that goes away under a pointer would end the process.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyBufferError, PyValueError};
@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use crate::error;
+use crate::exports::Exports;
 
 /// From this size on, work on memory is done without the interpreter; below, letting it go and taking it back costs more.
 const ALONE_BYTES_MIN: usize = 256 << 10;
@@ -24,18 +25,20 @@ type Pickled<'py> = (Bound<'py, PyAny>, (String, Bound<'py, PyBytes>));
 /// Read-only bytes of an object or a part of it.
 #[pyclass(frozen, module = "forebay", name = "View", weakref)]
 pub(crate) struct View {
-    address: std::sync::Arc<str>,
+    address: Arc<str>,
     view: Mutex<Option<forebay_client::View>>,
-    /// Buffers that Python holds.
-    exports: AtomicUsize,
+    /// Released, but perhaps still looked at: goes with the object.
+    kept: Mutex<Option<forebay_client::View>>,
+    exports: Exports,
 }
 
 impl View {
-    pub(crate) fn new(address: std::sync::Arc<str>, view: forebay_client::View) -> Self {
+    pub(crate) fn new(address: Arc<str>, view: forebay_client::View) -> Self {
         Self {
             address,
             view: Mutex::new(Some(view)),
-            exports: AtomicUsize::new(0),
+            kept: Mutex::new(None),
+            exports: Exports::default(),
         }
     }
 
@@ -79,24 +82,30 @@ impl View {
                 flags,
             )?;
         };
-        this.exports.fetch_add(1, Ordering::Relaxed);
+        this.exports.take(flags);
         Ok(())
     }
 
     unsafe fn __releasebuffer__(&self, _buffer: *mut ffi::Py_buffer) {
-        self.exports.fetch_sub(1, Ordering::Relaxed);
+        self.exports.give_back();
     }
 
     /// Gives the memory back. Refused with `BufferError` while buffers made from it live; fine if it was released before.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let mut guard = self.view.lock();
-        if self.exports.load(Ordering::Relaxed) > 0 {
+        if self.exports.is_held() {
             return Err(PyBufferError::new_err(
                 "the view is in use: release the memoryviews and arrays made from it first",
             ));
         }
         let view = guard.take();
         drop(guard);
+        if self.exports.is_lent() {
+            if view.is_some() {
+                *self.kept.lock() = view;
+            }
+            return Ok(());
+        }
         if view.as_ref().is_some_and(|view| view.len() >= ALONE_BYTES_MIN) {
             py.detach(|| drop(view));
         }
@@ -192,7 +201,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let Some(view) = self.view.get_mut().take() else {
+        let Some(view) = self.view.get_mut().take().or_else(|| self.kept.get_mut().take()) else {
             return;
         };
         if view.len() < ALONE_BYTES_MIN {

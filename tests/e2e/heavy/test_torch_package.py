@@ -42,6 +42,33 @@ def test_a_view_is_a_tensor_without_copy_or_warning(package_node, package_bucket
     view.release()
 
 
+def test_a_tensor_that_torch_made_by_itself_outlives_the_release(package_node, package_bucket):
+    """torch gives the buffer back at once and keeps the object: the memory must stay with the object."""
+    package_node.put(f"{package_bucket}/t", torch.arange(1 << 20, dtype=torch.int64))
+    with package_node.get(f"{package_bucket}/t") as view:
+        loaded = torch.frombuffer(view, dtype=torch.int64)
+    assert view.released
+    for index in range(40):
+        package_node.put(f"{package_bucket}/other-{index}", bytes([index]) * (8 << 20))
+    del view
+    assert torch.equal(loaded, torch.arange(1 << 20))
+
+
+def test_a_tensor_over_a_buffer_outlives_its_put(package_node, package_bucket):
+    buffer = package_node.alloc(8 * 1000)
+    tensor = torch.frombuffer(buffer, dtype=torch.int64)
+    tensor[:] = torch.arange(1000)
+    package_node.put(f"{package_bucket}/t", buffer)
+    tensor[:] = 7
+    assert torch.equal(package_node.get(f"{package_bucket}/t").torch(torch.int64), torch.arange(1000))
+    held = package_node.alloc(8)
+    ours = held.torch(torch.int64)
+    with pytest.raises(BufferError):
+        package_node.put(f"{package_bucket}/t", held)
+    del ours
+    package_node.put(f"{package_bucket}/t", held)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
 def test_a_tensor_is_filled_in_place(package_node, package_bucket, dtype):
     tensor = (torch.rand(300, 70) * 100).to(dtype)

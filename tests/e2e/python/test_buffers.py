@@ -59,6 +59,34 @@ def test_release_is_refused_while_somebody_looks(node, numbers):
             use(view)
 
 
+def test_memory_that_was_lent_without_a_trace_stays_until_the_object_is_gone(node, numbers):
+    """As `torch.frombuffer` takes it: a plain buffer, given back at once, and a pointer kept with the object."""
+    import ctypes
+    import hashlib
+
+    name, expected = numbers
+    view = node.get(name)
+    address = np.frombuffer(view, dtype=np.uint8).ctypes.data
+    digest = hashlib.sha256(view).digest()
+    view.release()
+    assert view.released
+    with pytest.raises(BufferError):
+        memoryview(view)
+    again = hashlib.sha256(ctypes.string_at(address, expected.nbytes)).digest()
+    assert again == digest == hashlib.sha256(expected).digest()
+
+
+def test_a_buffer_that_was_lent_without_a_trace_is_put_by_copy(node, bucket):
+    import io
+
+    buffer = node.alloc(5)
+    assert io.BytesIO(b"hello").readinto(buffer) == 5
+    node.put(f"{bucket}/a", buffer)
+    assert bytes(node.get(f"{bucket}/a")) == b"hello"
+    with pytest.raises(ValueError):
+        len(buffer)
+
+
 def test_views_stay_valid_after_the_node_object_is_closed(shared_daemon):
     node = forebay.connect(str(shared_daemon.root / "n.sock"))
     node.create_bucket("kept")
