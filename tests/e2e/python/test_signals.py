@@ -11,6 +11,14 @@ import forebay
 from conftest import socket_of, stalled
 
 
+@pytest.fixture(autouse=True)
+def interrupts():
+    """Whoever starts the tests in the background has them ignore SIGINT, and processes inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupt_soon():
     timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
