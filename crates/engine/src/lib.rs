@@ -14,6 +14,7 @@ mod engine;
 mod freshness;
 mod lease;
 mod list;
+mod metadata_name;
 mod object;
 mod read;
 mod read_version;
@@ -27,6 +28,7 @@ pub use condition::{Conditions, Verdict};
 pub use delete::DeleteCondition;
 pub use engine::{BucketOptions, Consistency, Engine, EngineOptions, LakeOptions};
 pub use lease::{LeasePlace, LeaseRequest, ObjectLease};
+pub use metadata_name::{kept_metadata_name, shown_metadata_name};
 pub use object::{
     ChecksumKind, CopyRequest, ObjectChecksum, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Tag,
 };

@@ -1,20 +1,14 @@
 //! HTTP headers of an object ↔ the attributes that a lake keeps, and tags.
 //!
-//! A lake has no field for `Expires`, so it is kept as user metadata under a reserved name that clients neither
-//! see nor set. A client that uses such a name itself (another Forebay whose lake is this one) keeps it under an
-//! escaped one.
+//! A lake has no field for `Expires`, so it is kept as user metadata under a reserved name (engine's `metadata_name.rs`).
 
-use forebay_engine::Tag;
+use forebay_engine::{Tag, kept_metadata_name, shown_metadata_name};
 use forebay_lake::Attributes;
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use s3s::dto::{Metadata, Timestamp, TimestampFormat};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};
 
-/// User metadata of ours starts with this.
-const RESERVED_PREFIX: &str = "forebay-";
-/// Put before a client's own name that starts like ours.
-const ESCAPE: &str = "forebay-client-";
 const EXPIRES_ENTRY: &str = "forebay-expires";
 
 /// S3's limit for names and values of user metadata together.
@@ -43,7 +37,7 @@ impl GivenHeaders {
         let mut metadata_bytes = 0;
         for (name, value) in self.metadata.unwrap_or_default() {
             metadata_bytes += name.len() + value.len();
-            user.insert(kept_name(name), value);
+            user.insert(kept_metadata_name(name), value);
         }
         if metadata_bytes > METADATA_BYTES_MAX {
             return Err(s3_error!(
@@ -95,7 +89,7 @@ pub(crate) fn metadata(attributes: &Attributes) -> (Option<Metadata>, Option<i32
     let visible = attributes
         .user
         .iter()
-        .filter_map(|(name, value)| Some((shown_name(name)?, value)));
+        .filter_map(|(name, value)| Some((shown_metadata_name(name)?, value)));
     let (fit, misfit): (Vec<_>, Vec<_>) = visible.partition(|(name, value)| fits_a_header(name, value));
     let metadata: Metadata = fit
         .into_iter()
@@ -106,22 +100,6 @@ pub(crate) fn metadata(attributes: &Attributes) -> (Option<Metadata>, Option<i32
         (!metadata.is_empty()).then_some(metadata),
         (missing > 0).then_some(missing),
     )
-}
-
-/// The name under which a client's entry lies in the lake.
-fn kept_name(name: String) -> String {
-    if name.starts_with(RESERVED_PREFIX) {
-        return format!("{ESCAPE}{name}");
-    }
-    name
-}
-
-/// The name under which clients see an entry; `None` for our own.
-fn shown_name(name: &str) -> Option<&str> {
-    match name.strip_prefix(ESCAPE) {
-        Some(name) => Some(name),
-        None => Some(name).filter(|name| !name.starts_with(RESERVED_PREFIX)),
-    }
 }
 
 fn fits_a_header(name: &str, value: &str) -> bool {

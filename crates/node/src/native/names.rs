@@ -1,9 +1,11 @@
 //! Questions about names: metadata, listings, buckets, removal. The same engine calls as the S3 front door makes.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use forebay_core::wire::{Answer, ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
 use forebay_core::{BucketName, Kind, ObjectKey, Result};
+use forebay_engine::shown_metadata_name;
 use forebay_lake::ListOptions;
 
 use super::connection::Context;
@@ -35,8 +37,15 @@ pub(super) async fn stat(context: &Context, name: &ObjectName) -> Result<Answer>
         version: info.version.as_str().into(),
         modified: unix_seconds(info.modified),
         content_type: info.attributes.content_type,
-        metadata: info.attributes.user.into_iter().collect(),
+        metadata: shown(&info.attributes.user),
     }))
+}
+
+/// The client's own entries, under the client's own names.
+fn shown(user: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    user.iter()
+        .filter_map(|(name, value)| Some((shown_metadata_name(name)?.to_owned(), value.clone())))
+        .collect()
 }
 
 pub(super) async fn list(context: &Context, request: ListRequest) -> Result<Answer> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_core::wire::{Answer, BufferPlace, Condition, Durability, Put};
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
-use forebay_engine::{Engine, Finish, WriteCondition, WriteReceipt, WriteRequest};
+use forebay_engine::{Engine, Finish, WriteCondition, WriteReceipt, WriteRequest, kept_metadata_name};
 use forebay_lake::Attributes;
 use tokio::sync::oneshot;
 
@@ -162,7 +162,7 @@ fn attributes(content_type: Option<String>, metadata: Vec<(String, String)>) -> 
         if !is_header_value(&value) {
             return wrong("a value of metadata has characters that a header cannot have");
         }
-        user.insert(name.to_ascii_lowercase(), value);
+        user.insert(kept_metadata_name(name.to_ascii_lowercase()), value);
     }
     Ok(Attributes {
         content_type,

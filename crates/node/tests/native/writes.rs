@@ -121,6 +121,21 @@ fn metadata_comes_back_and_hostile_metadata_does_not_get_in() {
     }
 }
 
+/// It was taken for an entry of ours: a client could forge the checksums of an object.
+#[test]
+fn metadata_named_like_ours_stays_the_clients() {
+    let node = TestNode::start();
+    let mut client = node.client();
+    let mut put = put_of("key", client.staged(b"x").buffer, 1);
+    let forged = ("forebay-checksums".to_owned(), "forged".to_owned());
+    put.metadata = vec![forged.clone()];
+    assert!(matches!(client.ask(&Request::Put(put)), Answer::Written { .. }));
+    match client.ask(&Request::Stat(name("key"))) {
+        Answer::Stat(stat) => assert_eq!(stat.metadata, [forged]),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_write_goes_on_when_its_client_dies() {
     let node = TestNode::start();
