@@ -1,0 +1,122 @@
+//! A dataset with a way to shuffle it: the source of the orders of all epochs.
+//!
+//! Made once per run (and again on resume, from the state). Cheap to clone; everything large is shared.
+
+use std::sync::Arc;
+
+use forebay_core::Result;
+
+use super::epoch::Order;
+use super::key::{Key, Purpose};
+use super::shape::{Fingerprint, Shape};
+use super::subset::Subset;
+use super::windows::Runs;
+use super::{OrderOptions, Shuffle};
+
+/// A dataset, or a subset of it, with a way to shuffle it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub(super) options: OrderOptions,
+    /// The dataset as it is.
+    pub(super) full: Arc<Shape>,
+    /// What is left of it by the subset; the samples of this shape are ordinals.
+    pub(super) shape: Arc<Shape>,
+    pub(super) subset: Option<Arc<Subset>>,
+    /// Only for windows.
+    pub(super) runs: Option<Arc<Runs>>,
+    epoch_samples: u64,
+}
+
+impl Plan {
+    /// The plan for a whole dataset.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the options make no sense.
+    pub fn new(shape: impl Into<Arc<Shape>>, options: OrderOptions) -> Result<Self> {
+        let full = shape.into();
+        Self::build(Arc::clone(&full), full, None, options)
+    }
+
+    /// The plan for the samples that a filter let through.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the options make no sense or the subset names samples that the dataset does not have.
+    pub fn filtered(
+        shape: impl Into<Arc<Shape>>,
+        subset: impl Into<Arc<Subset>>,
+        options: OrderOptions,
+    ) -> Result<Self> {
+        let (full, subset) = (shape.into(), subset.into());
+        let left = Arc::new(subset.shape(&full)?);
+        Self::build(full, left, Some(subset), options)
+    }
+
+    fn build(
+        full: Arc<Shape>,
+        shape: Arc<Shape>,
+        subset: Option<Arc<Subset>>,
+        options: OrderOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let epoch_samples = options.take.of(shape.samples())?;
+        let runs = match options.shuffle {
+            Shuffle::Window(window) => Some(Arc::new(Runs::new(&shape, window))),
+            Shuffle::None | Shuffle::Global => None,
+        };
+        Ok(Self {
+            options,
+            full,
+            shape,
+            subset,
+            runs,
+            epoch_samples,
+        })
+    }
+
+    /// The same samples in another way.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the options make no sense.
+    pub fn with_options(&self, options: OrderOptions) -> Result<Self> {
+        Self::build(
+            Arc::clone(&self.full),
+            Arc::clone(&self.shape),
+            self.subset.clone(),
+            options,
+        )
+    }
+
+    /// The order of an epoch. Takes time and memory for the shards, not for the samples.
+    #[must_use]
+    pub fn epoch(&self, epoch: u64) -> Order {
+        Order::new(self.clone(), epoch)
+    }
+
+    /// How many samples an epoch has.
+    #[must_use]
+    pub fn epoch_samples(&self) -> u64 {
+        self.epoch_samples
+    }
+
+    /// How it is shuffled.
+    #[must_use]
+    pub fn options(&self) -> &OrderOptions {
+        &self.options
+    }
+
+    /// The dataset.
+    #[must_use]
+    pub fn shape(&self) -> &Arc<Shape> {
+        &self.full
+    }
+
+    /// Which dataset this is, and which subset of it.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.shape.fingerprint()
+    }
+
+    pub(super) fn epoch_key(&self, epoch: u64) -> Key {
+        Key::new(self.options.seed).derive(Purpose::Epoch, epoch)
+    }
+}
