@@ -23,4 +23,7 @@
 
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod index;
+pub mod order;
+pub mod shard;
 pub mod tar;
