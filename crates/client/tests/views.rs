@@ -115,13 +115,36 @@ fn large_pieces_of_several_segments_are_mapped_side_by_side() {
     assert!(view.is_mapped());
     assert!(view[..] == content[..], "the bytes differ");
     assert_eq!(client.stats().copied_bytes, 0);
+    let place = view.as_ptr();
     drop(view);
     until("the lease is given back", || node.books().holders() == 0);
     let again = client.get(&name("big"), ItemRange::Whole, None).unwrap();
-    assert!(
-        again[..] == content[..],
-        "the segments themselves are still mapped"
-    );
+    assert!(again[..] == content[..], "the bytes differ");
+    assert_eq!(again.as_ptr(), place, "mapped side by side once");
+    let range = ItemRange::Range {
+        offset: 1,
+        length: 4 << 20,
+    };
+    let part = client.get(&name("big"), range, None).unwrap();
+    assert!(part[..] == content[1..=4 << 20], "other parts are mapped anew");
+}
+
+#[test]
+fn pieces_of_a_new_node_are_never_taken_for_those_of_the_old_one() {
+    let folder = fixture::Folder::new();
+    let sizes = [MIB, 2 * MIB];
+    let old = pattern(30, sizes.iter().sum());
+    let new = pattern(31, sizes.iter().sum());
+    let mut node = FakeNode::start_at(&folder.socket(), 1);
+    scatter(&node, "big", &old, &sizes);
+    let client = connect(&node);
+    let kept = client.get(&name("big"), ItemRange::Whole, None).unwrap();
+    node.stop();
+    let node = FakeNode::start_at(&folder.socket(), 2);
+    scatter(&node, "big", &new, &sizes);
+    let view = client.get(&name("big"), ItemRange::Whole, None).unwrap();
+    assert!(view[..] == new[..], "the bytes are the new node's");
+    assert!(kept[..] == old[..], "an old view keeps its bytes");
 }
 
 #[test]

@@ -163,8 +163,25 @@ impl Local {
             });
         };
         let segments = segments_of(&view.parts, mappings)?;
-        let bytes = match see(&view.parts, &segments, hold)? {
+        // Another node may use the same numbers for other segments, so both ways depend on the node's life.
+        let life = hold.life;
+        let mut known = None;
+        if view.parts.len() > 1 {
+            let mut state = self.state();
+            known = (state.life == life)
+                .then(|| state.segments.joined(&view.parts))
+                .flatten();
+        }
+        let bytes = match see(&view.parts, &segments, known, hold)? {
             Seen::Mapped(mapped) => {
+                // What the node copied for this answer alone is not seen again.
+                if let Some(stitched) = mapped.stitched().filter(|_| found.sources.copied == 0) {
+                    let mut state = self.state();
+                    let same_node = state.life == life;
+                    let replaced = same_node.then(|| state.segments.keep_joined(&view.parts, stitched));
+                    drop(state);
+                    drop(replaced);
+                }
                 add(&self.counters.mapped_bytes, mapped.as_slice().len() as u64);
                 Bytes::Mapped(mapped)
             }

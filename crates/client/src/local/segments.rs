@@ -20,11 +20,16 @@ use forebay_core::{Error, Kind, Result};
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
+use super::view::Stitched;
+
 /// What mappings are aligned to.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// How long a mapping that no view uses is kept.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// How many ranges of several parts are kept mapped side by side.
+const JOINED_MAX: usize = 16;
 
 /// How often unused mappings are looked for.
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
@@ -160,9 +165,17 @@ struct Cached {
     used: Instant,
 }
 
+/// Several parts that are mapped side by side.
+struct Joined {
+    parts: Vec<ViewPart>,
+    stitched: Arc<Stitched>,
+    used: Instant,
+}
+
 /// The segments that are mapped, by the node's number.
 pub(super) struct Segments {
     mapped: HashMap<u64, Cached>,
+    joined: Vec<Joined>,
     swept: Instant,
 }
 
@@ -170,6 +183,7 @@ impl Segments {
     pub(super) fn new() -> Self {
         Self {
             mapped: HashMap::new(),
+            joined: Vec::new(),
             swept: Instant::now(),
         }
     }
@@ -190,20 +204,53 @@ impl Segments {
         });
     }
 
+    /// Where the same parts are mapped side by side already.
+    pub(super) fn joined(&mut self, parts: &[ViewPart]) -> Option<Arc<Stitched>> {
+        let found = self.joined.iter_mut().find(|joined| joined.parts == parts)?;
+        found.used = Instant::now();
+        Some(Arc::clone(&found.stitched))
+    }
+
+    /// Keeps parts that were mapped side by side for the next view of them. Returns what had to make room; to be dropped after
+    /// the lock is given back.
+    #[must_use]
+    pub(super) fn keep_joined(
+        &mut self,
+        parts: &[ViewPart],
+        stitched: &Arc<Stitched>,
+    ) -> Option<impl Sized + use<>> {
+        if self.joined.iter().any(|joined| joined.parts == parts) {
+            return None;
+        }
+        let full = self.joined.len() >= JOINED_MAX;
+        let oldest = (0..self.joined.len()).min_by_key(|index| self.joined[*index].used);
+        let dropped = oldest
+            .filter(|_| full)
+            .map(|index| self.joined.swap_remove(index));
+        self.joined.push(Joined {
+            parts: parts.to_vec(),
+            stitched: Arc::clone(stitched),
+            used: Instant::now(),
+        });
+        dropped
+    }
+
     /// Takes out what no view has used for long; to be dropped after the lock is given back.
     #[must_use]
-    pub(super) fn sweep(&mut self, now: Instant) -> Vec<Arc<Segment>> {
+    pub(super) fn sweep(&mut self, now: Instant) -> impl Sized + use<> {
         if now.duration_since(self.swept) < SWEEP_PERIOD {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
         self.swept = now;
+        let idle = |joined: &mut Joined| {
+            Arc::strong_count(&joined.stitched) == 1 && now.duration_since(joined.used) > IDLE_TIME_MAX
+        };
+        let joined: Vec<Joined> = self.joined.extract_if(.., idle).collect();
         let unused = |_: &u64, cached: &mut Cached| {
             Arc::strong_count(&cached.segment) == 1 && now.duration_since(cached.used) > IDLE_TIME_MAX
         };
-        self.mapped
-            .extract_if(unused)
-            .map(|(_, cached)| cached.segment)
-            .collect()
+        let segments: Vec<Cached> = self.mapped.extract_if(unused).map(|(_, cached)| cached).collect();
+        (segments, joined)
     }
 
     /// How many are mapped.

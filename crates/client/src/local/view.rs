@@ -2,6 +2,7 @@
 //!
 //! Bytes that lie together are read where they are. Large pieces of several segments are mapped once more, side by side, into a
 //! range of addresses of their own, without a descriptor (`mremap` of a shared mapping with an old size of zero makes a second one).
+//! Such a range is kept for the next view of the same parts, because mapping it again would cost its page faults again.
 //! Small or many pieces are copied, and the lease ends at once; the statistics show it.
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
@@ -45,17 +46,29 @@ pub(crate) struct Mapped {
     start: NonNull<u8>,
     bytes: usize,
     // Dropped in this order: first the addresses, then the lease.
-    _memory: Memory,
+    memory: Memory,
     _hold: Hold,
 }
 
-#[expect(dead_code, reason = "kept alive, not read")]
 enum Memory {
-    Segment(Arc<Segment>),
-    Own(Addresses),
+    Segment(#[expect(dead_code, reason = "kept alive, not read")] Arc<Segment>),
+    Stitched(Arc<Stitched>),
 }
 
-// SAFETY: read-only memory that is kept mapped by `_memory` and unchanged by `_hold`.
+/// Parts of several segments, mapped side by side.
+#[derive(Debug)]
+pub(super) struct Stitched {
+    start: NonNull<u8>,
+    bytes: usize,
+    _addresses: Addresses,
+}
+
+// SAFETY: read-only memory that lives as long as this value; see `Addresses`.
+unsafe impl Send for Stitched {}
+// SAFETY: as above.
+unsafe impl Sync for Stitched {}
+
+// SAFETY: read-only memory that is kept mapped by `memory` and unchanged by `_hold`.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
@@ -68,23 +81,31 @@ pub(super) enum Seen {
     Copied(Vec<u8>),
 }
 
-/// Makes one flat piece of the parts. `segments` has one entry for each part.
-pub(super) fn see(parts: &[ViewPart], segments: &[Arc<Segment>], hold: Hold) -> Result<Seen> {
+/// Makes one flat piece of the parts. `segments` has one entry for each part; `known` is where the same parts are mapped side by side already.
+pub(super) fn see(
+    parts: &[ViewPart],
+    segments: &[Arc<Segment>],
+    known: Option<Arc<Stitched>>,
+    hold: Hold,
+) -> Result<Seen> {
     let bytes = total_bytes(parts)?;
     if let ([part], [segment]) = (parts, segments) {
         return Ok(Seen::Mapped(Mapped {
             start: segment.place(part)?,
             bytes,
-            _memory: Memory::Segment(Arc::clone(segment)),
+            memory: Memory::Segment(Arc::clone(segment)),
             _hold: hold,
         }));
     }
     if can_stitch(parts, bytes as u64) {
-        let (start, addresses) = stitch(parts, segments, bytes)?;
+        let stitched = match known.filter(|known| known.bytes == bytes) {
+            Some(known) => known,
+            None => Arc::new(stitch(parts, segments, bytes)?),
+        };
         return Ok(Seen::Mapped(Mapped {
-            start,
+            start: stitched.start,
             bytes,
-            _memory: Memory::Own(addresses),
+            memory: Memory::Stitched(stitched),
             _hold: hold,
         }));
     }
@@ -124,7 +145,7 @@ fn can_stitch(parts: &[ViewPart], bytes: u64) -> bool {
 }
 
 /// Maps the parts once more, side by side.
-fn stitch(parts: &[ViewPart], segments: &[Arc<Segment>], bytes: usize) -> Result<(NonNull<u8>, Addresses)> {
+fn stitch(parts: &[ViewPart], segments: &[Arc<Segment>], bytes: usize) -> Result<Stitched> {
     let first = parts.first().map_or(0, |part| part.offset);
     let lead = usize::try_from(first % PART_ALIGN).expect("less than a page");
     // The same place within 2 MiB as in the segment, so that its huge pages fit.
@@ -149,14 +170,26 @@ fn stitch(parts: &[ViewPart], segments: &[Arc<Segment>], bytes: usize) -> Result
         .map_err(|why| cannot_map(why, length))?;
         done += length;
     }
-    // SAFETY: `lead` bytes of the first page come before the first byte of the view.
-    Ok((unsafe { start.add(lead) }, addresses))
+    Ok(Stitched {
+        // SAFETY: `lead` bytes of the first page come before the first byte of the view.
+        start: unsafe { start.add(lead) },
+        bytes,
+        _addresses: addresses,
+    })
 }
 
 impl Mapped {
+    /// The range of addresses this view lies in, if it was made of several parts.
+    pub(super) fn stitched(&self) -> Option<&Arc<Stitched>> {
+        match &self.memory {
+            Memory::Stitched(stitched) => Some(stitched),
+            Memory::Segment(_) => None,
+        }
+    }
+
     /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: `start` and `bytes` were checked against the mapping that `_memory` keeps; the node never writes to these bytes while the
+        // SAFETY: `start` and `bytes` were checked against the mapping that `memory` keeps; the node never writes to these bytes while the
         // lease in `_hold` lives, and abandons the memory instead when the lease is taken away.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
