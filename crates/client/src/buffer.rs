@@ -1,4 +1,4 @@
-//! Writable memory for one object: the node's own if it is on this host, else this process's.
+//! Writable memory for one object: the node's own if it is on this host and has so much, else this process's.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

@@ -15,6 +15,7 @@ use crate::local::Local;
 use crate::options::{Address, ClientOptions};
 use crate::region::{Filler, Region};
 use crate::remote::Remote;
+use crate::writer::{ObjectWriter, Upload};
 use crate::{ClientStats, Name, View, ViewHandle};
 
 /// A client of one node. Clones share everything; threads may use it at once.
@@ -215,24 +216,48 @@ impl Client {
         on!(self, node => node.ping())
     }
 
-    /// Writable memory of the node; a put of it copies nothing. Waits while the node's arena is full.
+    /// Writable memory of the node; a put of it copies nothing. Waits while the node's arena is full. What is larger than the whole arena is
+    /// memory of this process, and a put of it is copied in parts.
     pub fn alloc(&self, bytes: u64) -> Result<WritableBuffer> {
-        let memory = match &self.node {
-            Node::Local(local) => Memory::Staging(local.allocate(bytes)?),
-            Node::Remote(_) => Memory::Own(own_memory(bytes)?),
+        let staged = match &self.node {
+            Node::Local(local) => local.allocate(bytes)?,
+            Node::Remote(_) => None,
+        };
+        let memory = match staged {
+            Some(staged) => Memory::Staging(staged),
+            None => Memory::Own(own_memory(bytes)?),
         };
         Ok(WritableBuffer(memory))
     }
 
-    /// Writes an object; returns when the lake has it.
+    /// Writes an object, whole or not at all; returns when the lake has it. What is larger than the node's staging memory goes there in parts.
     pub fn put(&self, name: &Name, source: PutSource<'_>, options: PutOptions) -> Result<PutReceipt> {
         match (&self.node, source) {
             (Node::Local(local), PutSource::Buffer(WritableBuffer(Memory::Staging(buffer)))) => {
                 local.put_buffer(name, buffer, options)
             }
-            (_, PutSource::Buffer(buffer)) => on!(self, node => node.put_slice(name, &buffer, options)),
-            (_, PutSource::Slice(bytes)) => on!(self, node => node.put_slice(name, bytes, options)),
+            (_, PutSource::Buffer(buffer)) => on!(self, node => node.put_slice(name, &buffer, &options)),
+            (_, PutSource::Slice(bytes)) => on!(self, node => node.put_slice(name, bytes, &options)),
         }
+    }
+
+    /// An object that is written piece by piece; `bytes_hint` is its size if that is known, and then it must have it.
+    #[must_use]
+    pub fn writer(&self, name: &Name, options: PutOptions, bytes_hint: Option<u64>) -> ObjectWriter {
+        ObjectWriter::new(self.clone(), name.clone(), options, bytes_hint)
+    }
+
+    /// Opens a write in parts.
+    pub(crate) fn begin(&self, name: &Name, options: &PutOptions, bytes: Option<u64>) -> Result<Upload> {
+        let begun = match &self.node {
+            Node::Local(local) => local.begin_write(name, options, bytes).map(Upload::Local),
+            Node::Remote(remote) => remote.begin_write(name, options, bytes).map(Upload::Remote),
+        };
+        begun.map_err(|error| about(error, name))
+    }
+
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.node, Node::Local(_))
     }
 
     /// What this client did so far.
@@ -254,7 +279,7 @@ fn own_memory(bytes: u64) -> Result<Vec<u8>> {
 }
 
 /// Says which object an error is about, if it does not say so itself.
-fn about(error: Error, name: &Name) -> Error {
+pub(crate) fn about(error: Error, name: &Name) -> Error {
     let said = error.context().any(|(pair, _)| pair == "object" || pair == "key");
     if said { error } else { error.with("object", name) }
 }

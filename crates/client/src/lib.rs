@@ -29,6 +29,7 @@ mod remote;
 mod stats;
 mod view;
 mod wait;
+mod writer;
 
 pub use buffer::WritableBuffer;
 pub use client::{Client, PutOptions, PutReceipt, PutSource};
@@ -41,3 +42,4 @@ pub use options::{ClientOptions, Credentials, Interrupt};
 pub use region::Region;
 pub use stats::ClientStats;
 pub use view::{View, ViewHandle};
+pub use writer::ObjectWriter;

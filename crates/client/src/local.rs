@@ -2,11 +2,12 @@
 //!
 //! Read in this order: `session.rs` (one mutex holds all that a process knows of its node), `pool.rs` (a connection for
 //! each call, found again when the node was replaced), `connection.rs` (frames over a socket), `read.rs` (views), `segments.rs`
-//! and `view.rs` (mapped memory), `leases.rs` (who still looks at it), `put.rs` and `staging.rs` (writes), `region.rs`
+//! and `view.rs` (mapped memory), `leases.rs` (who still looks at it), `put.rs`, `long_put.rs` and `staging.rs` (writes), `region.rs`
 //! (memory of the caller that the node fills).
 
 mod connection;
 mod leases;
+mod long_put;
 mod objects;
 mod pool;
 mod put;
@@ -19,6 +20,7 @@ mod staging;
 mod view;
 
 pub(crate) use connection::{Connection, dial};
+pub(crate) use long_put::LocalWrite;
 pub(crate) use region::LocalRegion;
 pub(crate) use session::{Link, Local, State};
 pub(crate) use staging::StagingBuffer;

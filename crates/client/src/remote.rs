@@ -1,7 +1,7 @@
 //! The client of a node on another host: the same calls over HTTP.
 //!
 //! Reads are batches (`POST /.forebay/v1/batch`), whose bytes carry checksums; a large one is cut into ranges that come over several
-//! connections at once (`read.rs`). Everything else is S3 (`objects.rs`, `put.rs`), signed with the keys of an S3 user (`request.rs`) over
+//! connections at once (`read.rs`). Everything else is S3 (`objects.rs`, `put.rs`, `multipart.rs`), signed with the keys of an S3 user (`request.rs`) over
 //! plain connections (`http.rs`).
 //!
 //! Connections are kept for the next call. A fork may come at any moment, so the list of kept connections is only tried, never waited for: when it is
@@ -9,6 +9,7 @@
 //! of the parent are closed by the child, never used.
 
 mod http;
+mod multipart;
 mod objects;
 mod put;
 mod read;
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex};
 use forebay_core::{Result, SystemClock};
 
 use self::http::HttpConnection;
+pub(crate) use self::multipart::{PART_BYTES_MIN, RemoteWrite};
 use crate::options::{ClientOptions, Credentials};
 use crate::stats::{ClientStats, Counters};
 

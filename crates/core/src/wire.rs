@@ -24,8 +24,8 @@ pub use batch::{
 };
 pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, encode};
 pub use request::{
-    Condition, Durability, Fill, Handle, Hello, Item, ItemRange, ListRequest, ObjectName, Put, Request,
-    WrittenFrom,
+    BeginWrite, Condition, Durability, Fill, FinishWrite, Handle, Hello, Item, ItemRange, ListRequest,
+    ObjectName, Put, Request, WritePart, WrittenFrom,
 };
 
 /// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.

@@ -235,6 +235,8 @@ const READS: &[Read] = reads! {
         = |s| by("state", [("lent", s.native.staging_lent_bytes), ("held", s.native.staging_held_bytes), ("budget", s.native.staging_budget_bytes)]);
     Counter "native_staging_refusals" "" "" "Times a client asked for staging memory and there was none."
         = |s| one(s.native.staging_refusals);
+    Gauge "native_open_writes" "" "" "Writes in parts that clients have under way."
+        = |s| one(s.native.open_writes);
     Gauge "jobs_running" "" "" "Jobs at work."
         = |s| one(s.jobs_running);
     Gauge "ready" "" "" "1 if the node is ready to serve."

@@ -4,10 +4,11 @@
 //! crosses the socket. The flows are docs/flows/local-read.md and local-write.md, the messages docs/formats/wire.md.
 //!
 //! Read in this order: `listener.rs` (who may come in), `connection.rs` (question and answer), `sessions.rs` and `leases.rs` (who
-//! holds what), `read.rs`, `fill.rs`, `write.rs`, `names.rs`.
+//! holds what), `read.rs`, `fill.rs`, `write.rs`, `long_write.rs`, `names.rs`.
 //!
 //! Life cycle: [`Native`] is the state, a part of the node; [`run`] accepts and answers until the node stops, then lets answers and
-//! writes under way finish. Limits: connections, leased bytes per session, staging memory, items per question, frame sizes.
+//! writes under way finish. Limits: connections, leased bytes per session, staging memory, open writes, items per question, frame
+//! sizes.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, RawFd};
@@ -19,6 +20,7 @@ use forebay_core::wire::Hello;
 use forebay_core::{Error, Kind, Result};
 use forebay_reservoir::Staging;
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +30,7 @@ mod counters;
 mod fill;
 mod leases;
 mod listener;
+mod long_write;
 mod members;
 mod names;
 mod read;
@@ -44,6 +47,7 @@ use crate::parts::Parts;
 use access::Access;
 use counters::Counters;
 use leases::Leases;
+use long_write::WRITES_MAX;
 use members::Members;
 use sessions::{Peer, Session, Sessions};
 
@@ -67,6 +71,8 @@ pub(crate) struct Native {
     staging: Arc<Staging>,
     counters: Counters,
     last_region: AtomicU64,
+    last_write: AtomicU64,
+    open_writes: Arc<Semaphore>,
     puts: Mutex<Puts>,
     /// The node's ends of all sockets, for whoever forks this process.
     sockets: Mutex<BTreeSet<RawFd>>,
@@ -93,6 +99,8 @@ impl Native {
             counters: Counters::default(),
             // Regions and staging buffers are named by numbers of one kind; those of buffers are small.
             last_region: AtomicU64::new(1 << 63),
+            last_write: AtomicU64::new(0),
+            open_writes: Arc::new(Semaphore::new(WRITES_MAX)),
             puts: Mutex::default(),
             sockets: Mutex::default(),
         })
@@ -114,6 +122,7 @@ impl Native {
             staging_lent_bytes: staging.lent_bytes,
             staging_budget_bytes: self.staging.budget_bytes(),
             staging_refusals: staging.refusals,
+            open_writes: (WRITES_MAX - self.open_writes.available_permits()) as u64,
         }
     }
 
@@ -155,6 +164,10 @@ impl Native {
 
     fn next_region(&self) -> u64 {
         self.last_region.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn next_write(&self) -> u64 {
+        self.last_write.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Runs a write that outlives its client; refused when the node no longer waits for it.

@@ -1,7 +1,7 @@
 //! Writes: memory of the node's staging arena, filled by one copy or in place, then handed over.
 //!
-//! A full arena is a reason to wait, not to fail: the call tries again until its time is up and then says `Busy`. A put whose
-//! connection broke is not repeated, because it may have been done.
+//! A full arena is a reason to wait, not to fail: the call tries again until its time is up and then says `Busy`. What is larger than the
+//! whole arena goes in parts (`long_put.rs`). A put whose connection broke is not repeated, because it may have been done.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,11 +25,20 @@ const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::fr
 /// Bytes that one `pwrite` copies, so that a call can be interrupted.
 const COPY_BYTES_MAX: usize = 64 << 20;
 
+/// Memory of the arena for one client.
+pub(super) struct Reserved {
+    memfd: OwnedFd,
+    place: BufferPlace,
+    ticket: Ticket,
+}
+
 impl Local {
-    /// A buffer of the arena, mapped for writing.
-    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<StagingBuffer> {
-        let (memfd, place, ticket) = self.reserve(bytes)?;
-        StagingBuffer::map(&memfd, &place, ticket)
+    /// A buffer of the arena, mapped for writing; `None` if it is larger than the whole arena.
+    pub(crate) fn allocate(self: &Arc<Self>, bytes: u64) -> Result<Option<StagingBuffer>> {
+        match self.reserve(bytes)? {
+            Some(reserved) => StagingBuffer::map(&reserved.memfd, &reserved.place, reserved.ticket).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Copies once, into the arena, then hands it over.
@@ -37,19 +46,19 @@ impl Local {
         self: &Arc<Self>,
         name: &Name,
         bytes: &[u8],
-        options: PutOptions,
+        options: &PutOptions,
     ) -> Result<PutReceipt> {
-        let (memfd, place, ticket) = self.reserve(bytes.len() as u64)?;
-        if place.bytes < bytes.len() as u64 {
-            return Err(
-                Error::new(Kind::Corrupt, "the node gave a buffer that is too short")
-                    .with("bytes", place.bytes),
-            );
+        match self.reserve(bytes.len() as u64)? {
+            Some(reserved) => {
+                let ticket = self.copy_to(reserved, bytes)?;
+                self.put(name, ticket, bytes.len() as u64, options.clone())
+            }
+            None => {
+                let mut write = self.begin_write(name, options, Some(bytes.len() as u64))?;
+                write.push(bytes)?;
+                write.finish(options.crc32c)
+            }
         }
-        super::segments::check_memfd(&memfd, place.mapped_bytes.max(1))?;
-        self.copy_to(&memfd, bytes)?;
-        add(&self.counters.copied_bytes, bytes.len() as u64);
-        self.put(name, ticket, bytes.len() as u64, options)
     }
 
     /// Hands over a buffer that was written in place.
@@ -93,6 +102,11 @@ impl Local {
             ticket.spent = true;
             taken.ask(&request, &wait)
         });
+        self.receipt(name, answer)
+    }
+
+    /// The answer to the end of a write.
+    pub(super) fn receipt(&self, name: &Name, answer: Result<Answer>) -> Result<PutReceipt> {
         let unsure = |error: Error| match error.kind() {
             Kind::Unavailable | Kind::Timeout | Kind::Cancelled => error.with(
                 "hint",
@@ -115,14 +129,25 @@ impl Local {
         }
     }
 
-    fn reserve(self: &Arc<Self>, bytes: u64) -> Result<(OwnedFd, BufferPlace, Ticket)> {
+    /// A buffer of the arena; `None` if it is larger than the whole arena.
+    pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Option<Reserved>> {
+        let reserved = self.while_busy(|wait| {
+            self.with_connection(Again::Harmless, wait, |taken| {
+                self.try_reserve(taken, bytes, wait)
+            })
+        });
+        match reserved {
+            Err(error) if error.kind() == Kind::InvalidInput => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Tries again as long as the node is busy and there is time.
+    pub(super) fn while_busy<T>(&self, mut work: impl FnMut(&Wait) -> Result<T>) -> Result<T> {
         let wait = Wait::start(&self.options);
         let (mut pause, pause_max) = BUSY_PAUSE;
         loop {
-            let reserved = self.with_connection(Again::Harmless, &wait, |taken| {
-                self.try_reserve(taken, bytes, &wait)
-            });
-            match reserved {
+            match work(&wait) {
                 Err(busy) if busy.kind() == Kind::Busy => {
                     wait.pause(pause).map_err(|stop| match stop.kind() {
                         Kind::Cancelled => stop,
@@ -135,12 +160,7 @@ impl Local {
         }
     }
 
-    fn try_reserve(
-        self: &Arc<Self>,
-        taken: &mut Taken<'_>,
-        bytes: u64,
-        wait: &Wait,
-    ) -> Result<(OwnedFd, BufferPlace, Ticket)> {
+    fn try_reserve(self: &Arc<Self>, taken: &mut Taken<'_>, bytes: u64, wait: &Wait) -> Result<Reserved> {
         let place = match taken.ask(&Request::Allocate { bytes }, wait)? {
             Answer::Buffer(place) => place,
             other => return Err(taken.connection().misunderstood(&other)),
@@ -166,16 +186,22 @@ impl Local {
         let memfd = connection.take_descriptor();
         let memfd = memfd
             .ok_or_else(|| Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer"))?;
-        Ok((memfd, place, ticket))
+        Ok(Reserved { memfd, place, ticket })
     }
 
-    /// One copy by the kernel: no mapping, no page faults.
-    fn copy_to(&self, memfd: &OwnedFd, bytes: &[u8]) -> Result<()> {
+    /// One copy by the kernel: no mapping, no page faults. What remains is the right to put it.
+    pub(super) fn copy_to(&self, reserved: Reserved, bytes: &[u8]) -> Result<Ticket> {
+        let Reserved { memfd, place, ticket } = reserved;
+        if place.bytes < bytes.len() as u64 {
+            let error = Error::new(Kind::Corrupt, "the node gave a buffer that is too short");
+            return Err(error.with("bytes", place.bytes));
+        }
+        super::segments::check_memfd(&memfd, place.mapped_bytes.max(1))?;
         let wait = Wait::start(&self.options);
         let mut done = 0;
         while done < bytes.len() {
             let piece = &bytes[done..(done + COPY_BYTES_MAX).min(bytes.len())];
-            match rustix::io::pwrite(memfd, piece, done as u64) {
+            match rustix::io::pwrite(&memfd, piece, done as u64) {
                 Ok(0) => {
                     return Err(Error::io(
                         "cannot write to staging memory",
@@ -190,6 +216,7 @@ impl Local {
                 wait.check()?;
             }
         }
-        Ok(())
+        add(&self.counters.copied_bytes, bytes.len() as u64);
+        Ok(ticket)
     }
 }

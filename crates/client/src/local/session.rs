@@ -48,8 +48,8 @@ pub(crate) struct State {
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
     pub(crate) leases: Leases,
     pub(super) segments: Segments,
-    /// Staging buffers to give back.
-    pub(super) frees: Vec<u64>,
+    /// What else to tell the node: staging buffers to give back, writes that were given up.
+    pub(super) untold: Vec<Request>,
     /// The node's number for each region of this client.
     pub(super) regions: HashMap<u64, u64>,
     pub(super) region_next: u64,
@@ -78,7 +78,7 @@ impl Local {
             sockets: Vec::new(),
             leases: Leases::new(),
             segments: Segments::new(),
-            frees: Vec::new(),
+            untold: Vec::new(),
             regions: HashMap::new(),
             region_next: 0,
         };
@@ -120,11 +120,11 @@ impl Local {
         }
     }
 
-    /// A staging buffer is not needed any more.
-    pub(super) fn free(&self, buffer: u64, life: u64, process: u32) {
+    /// Something of this life and process is not needed any more; told with the next message, or soon.
+    pub(super) fn tell_later(&self, message: Request, life: u64, process: u32) {
         let mut state = self.state();
         if (state.life, state.process) == (life, process) {
-            state.frees.push(buffer);
+            state.untold.push(message);
             state.flush_when_due();
         }
     }
@@ -133,7 +133,7 @@ impl Local {
 impl State {
     /// Sends what is to be given back if that is due and no call is on its way that could take it along.
     pub(crate) fn flush_when_due(&mut self) {
-        let is_due = self.leases.is_due() || !self.frees.is_empty();
+        let is_due = self.leases.is_due() || !self.untold.is_empty();
         if self.busy > 0 || !is_due {
             return;
         }
@@ -160,8 +160,8 @@ impl State {
                 self.leases.say_again(leases); // Longer than a frame: cannot be, but then it waits.
             }
         }
-        for buffer in std::mem::take(&mut self.frees) {
-            let _ = connection.tell(&Request::Free { buffer }, Owed::Told);
+        for message in std::mem::take(&mut self.untold) {
+            let _ = connection.tell(&message, Owed::Told);
         }
     }
 
@@ -185,7 +185,7 @@ impl State {
     pub(super) fn forget_node(&mut self) -> impl Sized + use<> {
         self.life += 1;
         self.leases = Leases::new();
-        self.frees.clear();
+        self.untold.clear();
         self.regions.clear();
         let segments = std::mem::replace(&mut self.segments, Segments::new());
         (self.link.take(), std::mem::take(&mut self.idle), segments)
@@ -197,7 +197,7 @@ impl State {
         self.connecting = false;
         self.busy = 0;
         self.idle.clear();
-        self.frees.clear();
+        self.untold.clear();
         self.regions.clear();
         self.leases.forget_returns();
     }

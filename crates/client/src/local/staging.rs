@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use forebay_core::wire::BufferPlace;
+use forebay_core::wire::{BufferPlace, Request};
 use forebay_core::{Error, Kind, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -43,7 +43,8 @@ pub(super) struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.spent {
-            self.local.free(self.buffer, self.life, self.process);
+            let free = Request::Free { buffer: self.buffer };
+            self.local.tell_later(free, self.life, self.process);
         }
     }
 }

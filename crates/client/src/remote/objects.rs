@@ -115,7 +115,7 @@ fn http_seconds(text: &str) -> Option<u64> {
     Some(seconds(time))
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     let text = str::from_utf8(body).map_err(|why| bad_document().caused_by(why))?;
     quick_xml::de::from_str(text).map_err(|why| bad_document().caused_by(why))
 }

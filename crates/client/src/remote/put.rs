@@ -1,4 +1,7 @@
-//! Writes to a node elsewhere: one signed `PUT` with a CRC32C that the node compares before the object becomes visible.
+//! Writes to a node elsewhere: one signed `PUT` with a CRC32C that the node compares before the object becomes visible; what is larger than
+//! S3 takes at once goes in parts (`multipart.rs`).
+
+use std::sync::Arc;
 
 use forebay_core::wire::Condition;
 use forebay_core::{Error, Kind, Result};
@@ -15,36 +18,23 @@ const PUT_BYTES_MAX: usize = 5 << 30;
 
 impl Remote {
     /// Writes an object.
-    pub(crate) fn put_slice(&self, name: &Name, bytes: &[u8], options: PutOptions) -> Result<PutReceipt> {
+    pub(crate) fn put_slice(
+        self: &Arc<Self>,
+        name: &Name,
+        bytes: &[u8],
+        options: &PutOptions,
+    ) -> Result<PutReceipt> {
         if bytes.len() > PUT_BYTES_MAX {
-            let error = Error::new(
-                Kind::Unsupported,
-                "an object of more than 5 GiB cannot be put to a node elsewhere at once; use a multipart upload of an S3 client",
-            );
-            return Err(error.with("bytes", bytes.len()));
+            let mut write = self.begin_write(name, options, Some(bytes.len() as u64))?;
+            write.push(bytes)?;
+            return write.finish(options.crc32c);
         }
-        let crc = options.crc32c.unwrap_or_else(|| crc32c::crc32c(bytes));
-        let checksum = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, crc.to_be_bytes());
-        let names: Vec<(String, String)> = options
-            .metadata
-            .into_iter()
-            .map(|(name, value)| (format!("x-amz-meta-{}", name.to_ascii_lowercase()), value))
-            .collect();
-        let mut request = Request::new("PUT", &path_of(&name.to_wire()))
-            .header("x-amz-checksum-crc32c", checksum)
+        let crc32c = options.crc32c.unwrap_or_else(|| crc32c::crc32c(bytes));
+        let request = Request::new("PUT", &path_of(&name.to_wire()))
+            .header("x-amz-checksum-crc32c", checksum(crc32c))
             .body(bytes)
             .unsigned_body();
-        for (name, value) in &names {
-            request = request.header(name, value.as_str());
-        }
-        if let Some(content_type) = options.content_type {
-            request = request.header("content-type", content_type);
-        }
-        request = match &options.condition {
-            Condition::None => request,
-            Condition::Absent => request.header("if-none-match", "*").once(),
-            Condition::Version(version) => request.header("if-match", format!("\"{version}\"")).once(),
-        };
+        let request = with_condition(with_attributes(request, options), &options.condition);
         let (head, _) = self.document(&request)?;
         add(&self.counters.requests, 1);
         add(&self.counters.written_bytes, bytes.len() as u64);
@@ -54,5 +44,31 @@ impl Remote {
                 .ok_or_else(|| Error::new(Kind::Corrupt, "the node's answer lacks the version"))?,
             bytes: bytes.len() as u64,
         })
+    }
+}
+
+/// A CRC32C as S3 writes it.
+pub(super) fn checksum(crc32c: u32) -> String {
+    base64::Engine::encode(&base64::engine::general_purpose::STANDARD, crc32c.to_be_bytes())
+}
+
+/// With content type and user metadata.
+pub(super) fn with_attributes<'a>(mut request: Request<'a>, options: &PutOptions) -> Request<'a> {
+    for (name, value) in &options.metadata {
+        let name = format!("x-amz-meta-{}", name.to_ascii_lowercase());
+        request = request.header(name, value.as_str());
+    }
+    match &options.content_type {
+        Some(content_type) => request.header("content-type", content_type.as_str()),
+        None => request,
+    }
+}
+
+/// A conditional write is not sent twice: the first may have made the condition false.
+pub(super) fn with_condition<'a>(request: Request<'a>, condition: &Condition) -> Request<'a> {
+    match condition {
+        Condition::None => request,
+        Condition::Absent => request.header("if-none-match", "*").once(),
+        Condition::Version(version) => request.header("if-match", format!("\"{version}\"")).once(),
     }
 }

@@ -1,5 +1,6 @@
 //! One signed request to the S3 front door of a node, and what its refusals mean.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
@@ -33,7 +34,7 @@ pub(super) struct Request<'a> {
     /// Percent-encoded.
     query: String,
     /// Names in lower case.
-    headers: Vec<(&'a str, String)>,
+    headers: Vec<(Cow<'a, str>, String)>,
     body: &'a [u8],
     /// The hash of the body is signed; for small ones, since it costs a pass over them.
     signs_body: bool,
@@ -65,8 +66,8 @@ impl<'a> Request<'a> {
         self
     }
 
-    pub(super) fn header(mut self, name: &'a str, value: impl Into<String>) -> Self {
-        self.headers.push((name, value.into()));
+    pub(super) fn header(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<String>) -> Self {
+        self.headers.push((name.into(), value.into()));
         self
     }
 
@@ -97,7 +98,7 @@ impl<'a> Request<'a> {
             UNSIGNED_PAYLOAD.to_owned()
         };
         let mut headers: Vec<(&str, &str)> = vec![("host", &remote.host)];
-        headers.extend(self.headers.iter().map(|(name, value)| (*name, value.as_str())));
+        headers.extend(self.headers.iter().map(|(name, value)| (&**name, value.as_str())));
         if headers
             .iter()
             .any(|(_, value)| value.contains(['\r', '\n', '\0']))
@@ -196,6 +197,25 @@ struct ErrorBody {
     message: String,
 }
 
+/// The failure that a good answer turned out to be: some start before their end is known.
+pub(super) fn failure_in(body: &[u8]) -> Option<Error> {
+    let text = String::from_utf8_lossy(body);
+    let start = text.find("<Error>")?;
+    let said: ErrorBody = quick_xml::de::from_str(&text[start..]).unwrap_or_default();
+    let status = match said.code.as_str() {
+        "PreconditionFailed" => 412,
+        "NoSuchUpload" | "NoSuchKey" | "NoSuchBucket" => 404,
+        "ConditionalRequestConflict" | "OperationAborted" => 409,
+        "AccessDenied" => 403,
+        "SlowDown" | "ServiceUnavailable" => 503,
+        "NotImplemented" => 501,
+        "InternalError" => 500,
+        _ => 400,
+    };
+    let error = Error::new(kind_of(status, &said.code), said.message);
+    Some(error.with("code", said.code))
+}
+
 fn kind_of(status: u16, code: &str) -> Kind {
     match (status, code) {
         (_, "BucketAlreadyExists" | "BucketAlreadyOwnedByYou") => Kind::AlreadyExists,
@@ -238,6 +258,14 @@ mod tests {
             Request::new("GET", "/bucket/a b+c/ü$").query(&[("list-type", "2"), ("prefix", "a/b c")]);
         assert_eq!(request.path, "/bucket/a%20b%2Bc/%C3%BC%24");
         assert_eq!(request.query, "list-type=2&prefix=a%2Fb%20c");
+    }
+
+    #[test]
+    fn a_failure_behind_a_good_status_is_found() {
+        let body = b"<?xml version=\"1.0\"?>\n   <Error><Code>PreconditionFailed</Code><Message>no</Message></Error>";
+        let failure = failure_in(body).unwrap();
+        assert_eq!(failure.kind(), Kind::PreconditionFailed);
+        assert!(failure_in(b"<CompleteMultipartUploadResult/>").is_none());
     }
 
     #[test]

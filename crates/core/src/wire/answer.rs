@@ -35,7 +35,7 @@ pub enum Answer {
     },
     /// To `Allocate`.
     Buffer(BufferPlace),
-    /// To `Put`.
+    /// To `Put` and `FinishWrite`.
     Written {
         /// The new version.
         version: String,
@@ -44,6 +44,13 @@ pub enum Answer {
     },
     /// To everything that has nothing to say but that it is done.
     Done,
+    /// To `BeginWrite`.
+    Writing {
+        /// Its number; never used twice in one life of a node.
+        write: u64,
+        /// Bytes of one part, at most.
+        part_bytes_max: u64,
+    },
 }
 
 /// To `Fill`, for one item.

@@ -66,6 +66,17 @@ pub enum Request {
     CreateBucket(String),
     /// Whether the node is there and ready.
     Ping,
+    /// Opens a write of an object in parts, because it is larger than staging memory or its end is not known.
+    BeginWrite(BeginWrite),
+    /// Adds bytes to an open write.
+    WritePart(WritePart),
+    /// Makes the object of an open write visible. From here on the node goes on without the client.
+    FinishWrite(FinishWrite),
+    /// Gives an open write up; fine if it has ended already.
+    AbortWrite {
+        /// Its number.
+        write: u64,
+    },
 }
 
 /// Who speaks.
@@ -175,6 +186,45 @@ pub struct WrittenFrom {
     /// Bytes of it that count.
     pub bytes: u64,
     /// CRC32C of them if the client knows it: the node compares.
+    pub crc32c: Option<u32>,
+}
+
+/// A write in parts, as far as it is known before the first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginWrite {
+    /// The object.
+    pub object: ObjectName,
+    /// Its size, if it is known; another one is refused at the end.
+    pub bytes: Option<u64>,
+    /// What must hold, now and at the end.
+    pub condition: Condition,
+    /// When it is acknowledged.
+    pub durability: Durability,
+    /// Content type.
+    pub content_type: Option<String>,
+    /// User metadata.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// The next bytes of a write.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WritePart {
+    /// The write.
+    pub write: u64,
+    /// Where they go in the object: right behind what was sent before, else the write fails.
+    pub offset: u64,
+    /// The bytes.
+    pub from: WrittenFrom,
+}
+
+/// The end of a write in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FinishWrite {
+    /// The write.
+    pub write: u64,
+    /// Bytes of the object: what was sent, else nothing is written.
+    pub bytes: u64,
+    /// CRC32C of all of them if the client knows it: the node compares.
     pub crc32c: Option<u32>,
 }
 

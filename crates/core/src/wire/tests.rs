@@ -55,6 +55,54 @@ fn golden_bytes_of_the_protocol() {
 
 const GOLDEN_CRC: u32 = 371_710_125;
 
+/// The message of a frame, behind its header.
+fn message_of(message: &impl serde::Serialize) -> Vec<u8> {
+    let mut frame = Vec::new();
+    encode(message, &mut frame).unwrap();
+    frame.split_off(HEADER_BYTES)
+}
+
+#[test]
+fn golden_bytes_of_a_write_in_parts() {
+    let begin = Request::BeginWrite(BeginWrite {
+        object: ObjectName {
+            bucket: "b".into(),
+            key: "k".into(),
+        },
+        bytes: Some(300),
+        condition: Condition::Absent,
+        durability: Durability::Lake,
+        content_type: None,
+        metadata: vec![("n".into(), "v".into())],
+    });
+    assert_eq!(
+        message_of(&begin),
+        b"\x11\x01b\x01k\x01\xac\x02\x01\x00\x00\x01\x01n\x01v"
+    );
+    let part = Request::WritePart(WritePart {
+        write: 5,
+        offset: 300,
+        from: WrittenFrom {
+            buffer: 7,
+            bytes: 2,
+            crc32c: Some(1),
+        },
+    });
+    assert_eq!(message_of(&part), b"\x12\x05\xac\x02\x07\x02\x01\x01");
+    let finish = Request::FinishWrite(FinishWrite {
+        write: 5,
+        bytes: 302,
+        crc32c: None,
+    });
+    assert_eq!(message_of(&finish), b"\x13\x05\xae\x02\x00");
+    assert_eq!(message_of(&Request::AbortWrite { write: 5 }), b"\x14\x05");
+    let writing = Answer::Writing {
+        write: 5,
+        part_bytes_max: 1 << 20,
+    };
+    assert_eq!(message_of(&writing), b"\x0d\x05\x80\x80\x40");
+}
+
 #[test]
 fn a_flipped_bit_is_noticed() {
     let mut frame = Vec::new();

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::counters::Present;
 use super::sessions::{Peer, Session};
 use super::stream::FrameStream;
-use super::{fill, names, read, write};
+use super::{fill, long_write, names, read, write};
 use crate::parts::Parts;
 
 /// How long a client may take to say hello.
@@ -252,6 +252,10 @@ impl Context {
             Request::Allocate { bytes } => write::allocate(self, bytes).await,
             Request::Free { buffer } => Ok(write::free(self, buffer)),
             Request::Put(put) => write::put(self, put).await,
+            Request::BeginWrite(begin) => long_write::begin(self, begin).await,
+            Request::WritePart(part) => long_write::part(self, part).await,
+            Request::FinishWrite(finish) => long_write::finish(self, finish).await,
+            Request::AbortWrite { write } => Ok(long_write::abort(self, write).await),
             Request::Ping => self.parts.engine().map(|_| Answer::Done),
             Request::Hello(_) => Err(Error::new(
                 Kind::InvalidInput,

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::wire::Request;
 
 /// The kinds of requests, as metrics name them.
-const KINDS: [&str; 16] = [
+const KINDS: [&str; 20] = [
     "hello",
     "stat",
     "list",
@@ -21,6 +21,10 @@ const KINDS: [&str; 16] = [
     "allocate",
     "free",
     "put",
+    "begin_write",
+    "write_part",
+    "finish_write",
+    "abort_write",
     "other",
 ];
 
@@ -49,6 +53,8 @@ pub struct NativeStats {
     pub staging_budget_bytes: u64,
     /// Times a client asked for staging memory and there was none.
     pub staging_refusals: u64,
+    /// Writes in parts that are under way.
+    pub open_writes: u64,
 }
 
 /// The live numbers.
@@ -78,7 +84,11 @@ impl Counters {
             Request::Allocate { .. } => 12,
             Request::Free { .. } => 13,
             Request::Put(_) => 14,
-            Request::CreateBucket(_) | Request::Ping => 15,
+            Request::BeginWrite(_) => 15,
+            Request::WritePart(_) => 16,
+            Request::FinishWrite(_) => 17,
+            Request::AbortWrite { .. } => 18,
+            Request::CreateBucket(_) | Request::Ping => 19,
         };
         add(&self.requests[kind], 1);
     }

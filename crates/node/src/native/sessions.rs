@@ -5,7 +5,7 @@
 //! it died: leases, staging buffers and regions go with it, and its other connections are closed. Just before a fork the parent opens a
 //! session for the child, so a secret is never shared by two processes for long.
 //!
-//! Limits: sessions are as many as connections; regions and buffers are counted here.
+//! Limits: sessions are as many as connections; regions, buffers and open writes are counted here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -17,9 +17,12 @@ use forebay_reservoir::StagingBuffer;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-/// Regions and buffers that one session may have at a time.
+use super::long_write::{OpenWrite, PartSender};
+
+/// Regions, buffers and open writes that one session may have at a time.
 const REGIONS_MAX: usize = 64;
 const BUFFERS_MAX: usize = 1024;
+const WRITES_MAX: usize = 16;
 /// Bytes of a client's name that are kept.
 const CLIENT_NAME_BYTES_MAX: usize = 128;
 
@@ -48,6 +51,7 @@ pub(super) struct Session {
     leased_bytes: AtomicU64,
     regions: Mutex<BTreeMap<u64, Arc<Region>>>,
     buffers: Mutex<BTreeMap<u64, StagingBuffer>>,
+    writes: Mutex<BTreeMap<u64, OpenWrite>>,
 }
 
 /// Memory of the client that the node may write to.
@@ -123,9 +127,34 @@ impl Session {
         )
     }
 
+    /// Remembers an open write under a number; refused when the session is over, because nobody would end it.
+    pub(super) fn add_write(&self, number: u64, write: OpenWrite) -> Result<()> {
+        let mut writes = self.writes.lock();
+        if self.ended.is_cancelled() {
+            let message = "the session has ended; connect again";
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        if writes.len() >= WRITES_MAX {
+            let message = "this client has too many writes under way; finish or abort some";
+            return Err(Error::new(Kind::Busy, message).with("writes_max", WRITES_MAX));
+        }
+        writes.insert(number, write);
+        Ok(())
+    }
+
+    /// Where the parts of an open write go.
+    pub(super) fn write_parts(&self, number: u64) -> Option<PartSender> {
+        self.writes.lock().get(&number).map(OpenWrite::parts)
+    }
+
+    pub(super) fn take_write(&self, number: u64) -> Option<OpenWrite> {
+        self.writes.lock().remove(&number)
+    }
+
     /// Drops what only the process itself could use.
     fn clear(&self) {
         self.regions.lock().clear();
+        self.writes.lock().clear();
         let buffers = std::mem::take(&mut *self.buffers.lock());
         drop(buffers);
     }
@@ -165,6 +194,7 @@ impl Sessions {
             leased_bytes: AtomicU64::new(0),
             regions: Mutex::default(),
             buffers: Mutex::default(),
+            writes: Mutex::default(),
         });
         self.by_secret.lock().insert(secret, Arc::clone(&session));
         Ok(session)

@@ -49,11 +49,7 @@ pub(super) async fn put(context: &Context, put: Put) -> Result<Answer> {
     let Durability::Lake = put.durability;
     let request = WriteRequest {
         attributes: attributes(put.content_type, put.metadata)?,
-        condition: match put.condition {
-            Condition::None => WriteCondition::None,
-            Condition::Absent => WriteCondition::Absent,
-            Condition::Version(version) => WriteCondition::Version(Version::new(&version)),
-        },
+        condition: wanted(put.condition),
         bytes: Some(put.from.bytes),
         ..WriteRequest::default()
     };
@@ -72,13 +68,27 @@ pub(super) async fn put(context: &Context, put: Put) -> Result<Answer> {
     let receipt = answer
         .await
         .map_err(|_| Error::new(Kind::Cancelled, "the node stopped before the write was done"))??;
-    Ok(Answer::Written {
-        version: receipt.version.as_str().into(),
-        bytes: receipt.bytes,
-    })
+    Ok(written(receipt))
 }
 
-fn body(context: &Context, number: u64, bytes: u64) -> Result<Bytes> {
+/// The condition in the words of the engine.
+pub(super) fn wanted(condition: Condition) -> WriteCondition {
+    match condition {
+        Condition::None => WriteCondition::None,
+        Condition::Absent => WriteCondition::Absent,
+        Condition::Version(version) => WriteCondition::Version(Version::new(&version)),
+    }
+}
+
+pub(super) fn written(receipt: WriteReceipt) -> Answer {
+    Answer::Written {
+        version: receipt.version.as_str().into(),
+        bytes: receipt.bytes,
+    }
+}
+
+/// Takes a staging buffer from its session.
+pub(super) fn body(context: &Context, number: u64, bytes: u64) -> Result<Bytes> {
     let Some(buffer) = context.session.take_buffer(number) else {
         let message = "there is no such buffer; allocate one, and put each only once";
         return Err(Error::new(Kind::NotFound, message).with("buffer", number));
@@ -138,7 +148,11 @@ async fn write(
     write.finish(Finish::default()).await
 }
 
-fn attributes(content_type: Option<String>, metadata: Vec<(String, String)>) -> Result<Attributes> {
+/// What is kept beside the bytes, checked.
+pub(super) fn attributes(
+    content_type: Option<String>,
+    metadata: Vec<(String, String)>,
+) -> Result<Attributes> {
     let wrong = |message: &str| Err(Error::new(Kind::InvalidInput, message));
     let bytes: usize = metadata
         .iter()

@@ -4,6 +4,7 @@
 mod fixture;
 mod hello;
 mod leases;
+mod long_writes;
 mod reads;
 mod users;
 mod writes;
