@@ -24,6 +24,7 @@
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
+pub mod manifest;
 pub mod order;
 pub mod shard;
 pub mod tar;

@@ -21,13 +21,19 @@
 //! # Ok::<(), forebay_core::Error>(())
 //! ```
 
+mod choice;
 mod cursor;
 mod epoch;
 mod key;
+mod mix;
 mod permutation;
 mod plan;
+mod quality;
 mod shape;
+mod split;
+mod state;
 mod subset;
+mod uses;
 mod windows;
 
 use forebay_core::{Error, Kind, Result};
@@ -35,9 +41,14 @@ use serde::{Deserialize, Serialize};
 
 pub use cursor::{Cursor, Iter};
 pub use epoch::Order;
+pub use mix::{Mix, MixCursor, Pick, SOURCES_MAX, Stop};
 pub use plan::Plan;
+pub use quality::Quality;
 pub use shape::{Fingerprint, SAMPLES_MAX, Shape, ShardSize};
+pub use split::{Batch, Ranks, Split, Tail};
+pub use state::{MixState, STATE_VERSION, SourceState, State};
 pub use subset::Subset;
+pub use uses::{Piece, Use};
 
 /// Into how many runs a window is cut at least, unless said otherwise.
 pub const RUNS_MIN_DEFAULT: u32 = 16;

@@ -26,10 +26,22 @@ impl Cursor {
 
     /// The sample at a position; none behind the end.
     pub fn at(&mut self, position: u64) -> Option<u64> {
+        let ordinal = self.ordinal(position)?;
+        Some(
+            self.order
+                .plan
+                .subset
+                .as_ref()
+                .map_or(ordinal, |subset| subset.select(ordinal)),
+        )
+    }
+
+    /// The ordinal among the samples of the subset, which is the sample itself if there is none.
+    pub(super) fn ordinal(&mut self, position: u64) -> Option<u64> {
         if position >= self.order.samples() {
             return None;
         }
-        let ordinal = match &self.order.kind {
+        Some(match &self.order.kind {
             Kind::Spread(spread) => spread.at(position),
             Kind::Global(permutation) => permutation.at(position),
             Kind::Windows(windows) => {
@@ -39,14 +51,7 @@ impl Cursor {
                 };
                 windows.at(open, position)
             }
-        };
-        Some(
-            self.order
-                .plan
-                .subset
-                .as_ref()
-                .map_or(ordinal, |subset| subset.select(ordinal)),
-        )
+        })
     }
 }
 

@@ -22,8 +22,7 @@ pub(super) enum Purpose {
     Samples = 4,
     Take = 5,
     Mix = 6,
-    Subset = 7,
-    Quality = 8,
+    Quality = 7,
 }
 
 /// A word that stands for a seed and a purpose.

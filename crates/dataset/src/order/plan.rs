@@ -116,6 +116,11 @@ impl Plan {
         self.shape.fingerprint()
     }
 
+    /// How many samples there are to take from.
+    pub(super) fn subset_samples(&self) -> u64 {
+        self.shape.samples()
+    }
+
     pub(super) fn epoch_key(&self, epoch: u64) -> Key {
         Key::new(self.options.seed).derive(Purpose::Epoch, epoch)
     }

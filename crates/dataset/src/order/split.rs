@@ -63,21 +63,31 @@ impl Split {
     /// `InvalidInput` if the rank is not among the ranks, a count is 0 or above 2^31, or the start lies behind the end.
     pub fn new(samples: Option<u64>, start: u64, ranks: Ranks) -> Result<Self> {
         if ranks.rank >= ranks.world {
-            return Err(Error::new(Kind::InvalidInput, "ranks count from 0 to the world size less 1")
-                .with("rank", ranks.rank)
-                .with("world", ranks.world));
+            return Err(
+                Error::new(Kind::InvalidInput, "ranks count from 0 to the world size less 1")
+                    .with("rank", ranks.rank)
+                    .with("world", ranks.world),
+            );
         }
         if ranks.world > COUNT_MAX || !(1..=COUNT_MAX).contains(&ranks.batch) {
-            return Err(Error::new(Kind::InvalidInput, "world and batch size are between 1 and 2^31")
-                .with("world", ranks.world)
-                .with("batch", ranks.batch));
+            return Err(
+                Error::new(Kind::InvalidInput, "world and batch size are between 1 and 2^31")
+                    .with("world", ranks.world)
+                    .with("batch", ranks.batch),
+            );
         }
         if samples.is_some_and(|samples| start > samples) {
-            return Err(Error::new(Kind::OutOfRange, "the epoch ends before this position")
-                .with("position", start)
-                .with("samples", samples.unwrap_or_default()));
+            return Err(
+                Error::new(Kind::OutOfRange, "the epoch ends before this position")
+                    .with("position", start)
+                    .with("samples", samples.unwrap_or_default()),
+            );
         }
-        Ok(Self { ranks, samples, start })
+        Ok(Self {
+            ranks,
+            samples,
+            start,
+        })
     }
 
     /// How many samples all ranks together take in a step.
@@ -123,9 +133,10 @@ impl Split {
             return None;
         }
         let before = step.checked_mul(self.global_batch())?.checked_add(self.start)?;
+        before.checked_add(self.global_batch())?;
         Some(Batch {
             step,
-            first: before.checked_add(self.ranks.rank * self.ranks.batch)?,
+            first: before + self.ranks.rank * self.ranks.batch,
             samples: self.ranks.batch,
             epoch_samples: self.samples,
         })
@@ -143,9 +154,11 @@ impl Split {
     /// `InvalidInput` if the worker is not among the workers.
     pub fn worker_batches(&self, worker: u64, workers: u64) -> Result<impl Iterator<Item = Batch> + use<>> {
         if worker >= workers || workers > COUNT_MAX {
-            return Err(Error::new(Kind::InvalidInput, "workers count from 0 to their number less 1")
-                .with("worker", worker)
-                .with("workers", workers));
+            return Err(
+                Error::new(Kind::InvalidInput, "workers count from 0 to their number less 1")
+                    .with("worker", worker)
+                    .with("workers", workers),
+            );
         }
         let split = *self;
         let steps = (0_u64..).map_while(move |turn| turn.checked_mul(workers)?.checked_add(worker));
@@ -155,7 +168,9 @@ impl Split {
     /// The position after so many steps: what a state of this rank, and of every other one, says then.
     #[must_use]
     pub fn position_after(&self, steps: u64) -> u64 {
-        let position = self.start.saturating_add(steps.saturating_mul(self.global_batch()));
+        let position = self
+            .start
+            .saturating_add(steps.saturating_mul(self.global_batch()));
         self.samples.map_or(position, |samples| position.min(samples))
     }
 
@@ -164,7 +179,9 @@ impl Split {
     /// # Errors
     /// `InvalidInput` if no such number of steps exists: the batches were not taken in turn.
     pub fn steps_of_workers(handed_over: &[u64]) -> Result<u64> {
-        let steps = handed_over.iter().sum::<u64>();
+        let steps = handed_over
+            .iter()
+            .fold(0_u64, |sum, batches| sum.saturating_add(*batches));
         let workers = handed_over.len().max(1) as u64;
         for (worker, batches) in handed_over.iter().enumerate() {
             let turn = steps / workers + u64::from((worker as u64) < steps % workers);

@@ -44,7 +44,11 @@ impl Order {
             return None;
         }
         match &self.kind {
-            Kind::Spread(spread) => self.plan.shape.place_of(spread.at(position)).map(|(shard, _)| shard as u64),
+            Kind::Spread(spread) => self
+                .plan
+                .shape
+                .place_of(spread.at(position))
+                .map(|(shard, _)| shard as u64),
             Kind::Global(_) => Some(0),
             Kind::Windows(windows) => Some(windows.window_at(position)),
         }
@@ -55,7 +59,10 @@ impl Order {
     pub fn window_positions(&self, window: u64) -> Range<u64> {
         let positions = match &self.kind {
             Kind::Spread(spread) => {
-                let samples = self.plan.shape.samples_of(usize::try_from(window).unwrap_or(usize::MAX));
+                let samples = self
+                    .plan
+                    .shape
+                    .samples_of(usize::try_from(window).unwrap_or(usize::MAX));
                 spread.reach(samples.start)..spread.reach(samples.end)
             }
             Kind::Global(_) => 0..if window == 0 { self.samples() } else { 0 },
@@ -71,12 +78,20 @@ impl Order {
             return Vec::new();
         }
         match &self.kind {
-            Kind::Spread(_) => self.piece(self.plan.shape.samples_of(window as usize)).into_iter().collect(),
+            Kind::Spread(_) => self
+                .piece(self.plan.shape.samples_of(window as usize))
+                .into_iter()
+                .collect(),
             Kind::Global(_) => {
                 let shards = 0..self.plan.shape.shards();
-                shards.filter_map(|shard| self.piece(self.plan.shape.samples_of(shard))).collect()
+                shards
+                    .filter_map(|shard| self.piece(self.plan.shape.samples_of(shard)))
+                    .collect()
             }
-            Kind::Windows(windows) => windows.ranges(window).filter_map(|range| self.piece(range)).collect(),
+            Kind::Windows(windows) => windows
+                .ranges(window)
+                .filter_map(|range| self.piece(range))
+                .collect(),
         }
     }
 
@@ -107,7 +122,10 @@ impl Order {
     /// How many positions on from here a shard is needed next, in this epoch or in the next one: 0 if now.
     #[must_use]
     pub fn next_use(&self, next_epoch: &Self, shard: usize, position: u64) -> Option<u64> {
-        let here = self.uses(shard).into_iter().find(|it| it.positions.end > position);
+        let here = self
+            .uses(shard)
+            .into_iter()
+            .find(|it| it.positions.end > position);
         if let Some(here) = here {
             return Some(here.positions.start.saturating_sub(position));
         }
@@ -125,6 +143,9 @@ impl Order {
             None => (ordinals.start, ordinals.end - 1),
         };
         let (shard, row) = self.plan.full.place_of(first)?;
-        Some(Piece { shard, rows: row..row + (last - first) + 1 })
+        Some(Piece {
+            shard,
+            rows: row..row + (last - first) + 1,
+        })
     }
 }
