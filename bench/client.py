@@ -43,6 +43,17 @@ def node_cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def wait_until_idle(pid: int) -> None:
+    """Waits while the node gives huge pages to memory it has just begun to use."""
+    deadline = time.perf_counter() + 60
+    while time.perf_counter() < deadline:
+        before = node_cpu_seconds(pid)
+        time.sleep(0.5)
+        if node_cpu_seconds(pid) - before < 0.02:
+            return
+    raise SystemExit("the node never came to rest")
+
+
 def plain_memory(nbytes: int) -> numpy.ndarray:
     """Private memory in 4 KiB pages, touched."""
     area = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -56,6 +67,7 @@ def view(node, args) -> None:
     key = "bench/256mib"
     plain = plain_memory(256 * MIB)
     node.get(key).release()  # Filled, and its segments mapped in this process.
+    wait_until_idle(args.node_pid)
     held = {}
 
     def first() -> None:
