@@ -61,7 +61,7 @@ impl Spread {
 impl Order {
     pub(super) fn new(plan: Plan, epoch: u64) -> Self {
         let key = plan.epoch_key(epoch);
-        let samples = plan.shape.samples();
+        let samples = plan.left.samples();
         let kind = match (&plan.options.shuffle, &plan.runs) {
             (Shuffle::Global, _) => Kind::Global(Permutation::new(key.derive(Purpose::Samples, 0), samples)),
             (Shuffle::Window(_), Some(runs)) => Kind::Windows(Arc::new(Windows::new(Arc::clone(runs), key))),
@@ -105,7 +105,7 @@ impl Order {
             Some(subset) => subset.ordinal(sample)?,
             None => sample,
         };
-        if ordinal >= self.plan.shape.samples() {
+        if ordinal >= self.plan.left.samples() {
             return None;
         }
         let position = match &self.kind {

@@ -18,9 +18,9 @@ use super::{OrderOptions, Shuffle};
 pub struct Plan {
     pub(super) options: OrderOptions,
     /// The dataset as it is.
-    pub(super) full: Arc<Shape>,
-    /// What is left of it by the subset; the samples of this shape are ordinals.
     pub(super) shape: Arc<Shape>,
+    /// What is left of it by the subset; the samples of this shape are ordinals.
+    pub(super) left: Arc<Shape>,
     pub(super) subset: Option<Arc<Subset>>,
     /// Only for windows.
     pub(super) runs: Option<Arc<Runs>>,
@@ -33,8 +33,8 @@ impl Plan {
     /// # Errors
     /// `InvalidInput` if the options make no sense.
     pub fn new(shape: impl Into<Arc<Shape>>, options: OrderOptions) -> Result<Self> {
-        let full = shape.into();
-        Self::build(Arc::clone(&full), full, None, options)
+        let shape = shape.into();
+        Self::build(Arc::clone(&shape), shape, None, options)
     }
 
     /// The plan for the samples that a filter let through.
@@ -46,27 +46,27 @@ impl Plan {
         subset: impl Into<Arc<Subset>>,
         options: OrderOptions,
     ) -> Result<Self> {
-        let (full, subset) = (shape.into(), subset.into());
-        let left = Arc::new(subset.shape(&full)?);
-        Self::build(full, left, Some(subset), options)
+        let (shape, subset) = (shape.into(), subset.into());
+        let left = Arc::new(subset.shape(&shape)?);
+        Self::build(shape, left, Some(subset), options)
     }
 
     fn build(
-        full: Arc<Shape>,
         shape: Arc<Shape>,
+        left: Arc<Shape>,
         subset: Option<Arc<Subset>>,
         options: OrderOptions,
     ) -> Result<Self> {
         options.check()?;
-        let epoch_samples = options.take.of(shape.samples())?;
+        let epoch_samples = options.take.of(left.samples())?;
         let runs = match options.shuffle {
-            Shuffle::Window(window) => Some(Arc::new(Runs::new(&shape, window))),
+            Shuffle::Window(window) => Some(Arc::new(Runs::new(&left, window))),
             Shuffle::None | Shuffle::Global => None,
         };
         Ok(Self {
             options,
-            full,
             shape,
+            left,
             subset,
             runs,
             epoch_samples,
@@ -79,8 +79,8 @@ impl Plan {
     /// `InvalidInput` if the options make no sense.
     pub fn with_options(&self, options: OrderOptions) -> Result<Self> {
         Self::build(
-            Arc::clone(&self.full),
             Arc::clone(&self.shape),
+            Arc::clone(&self.left),
             self.subset.clone(),
             options,
         )
@@ -107,18 +107,18 @@ impl Plan {
     /// The dataset.
     #[must_use]
     pub fn shape(&self) -> &Arc<Shape> {
-        &self.full
+        &self.shape
     }
 
     /// Which dataset this is, and which subset of it.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        self.shape.fingerprint()
+        self.left.fingerprint()
     }
 
     /// How many samples there are to take from.
     pub(super) fn subset_samples(&self) -> u64 {
-        self.shape.samples()
+        self.left.samples()
     }
 
     pub(super) fn epoch_key(&self, epoch: u64) -> Key {

@@ -46,28 +46,65 @@ impl Subset {
             .with("next", pair[1]));
         }
         let end = samples.last().map_or(0, |last| last.saturating_add(1));
-        let digest = samples
+        if is_sparse(samples.len() as u64, end) {
+            let words = samples.chunk_by(|one, other| one / 64 == other / 64);
+            let words = words.map(|group| {
+                (
+                    group[0] / 64,
+                    group.iter().fold(0, |word, sample| word | 1 << (sample % 64)),
+                )
+            });
+            return Ok(Self {
+                samples: samples.len() as u64,
+                digest: digest(words),
+                kind: Set::Sparse(samples),
+            });
+        }
+        let mut words = vec![0_u64; end.div_ceil(64) as usize];
+        for sample in samples {
+            words[(sample / 64) as usize] |= 1 << (sample % 64);
+        }
+        Ok(Self::from_bitmap(words))
+    }
+
+    /// The subset of the samples whose bits are set: bit `n % 64` of word `n / 64` for sample `n`.
+    #[must_use]
+    pub fn from_bitmap(mut words: Vec<u64>) -> Self {
+        let used = words
             .iter()
-            .fold(mix(samples.len() as u64), |digest, sample| mix(digest ^ sample));
-        let count = samples.len() as u64;
-        let kind = if end / 56 > count {
-            Set::Sparse(samples)
+            .rposition(|word| *word != 0)
+            .map_or(0, |last| last + 1);
+        words.truncate(used);
+        let samples = words.iter().map(|word| u64::from(word.count_ones())).sum();
+        let digest = digest(
+            words
+                .iter()
+                .enumerate()
+                .map(|(index, word)| (index as u64, *word)),
+        );
+        let kind = if is_sparse(samples, used as u64 * 64) {
+            Set::Sparse(
+                (0..used as u64 * 64)
+                    .filter(|sample| is_set(&words, *sample))
+                    .collect(),
+            )
         } else {
-            dense(&samples, end)
+            dense(words)
         };
-        Ok(Self {
-            samples: count,
+        Self {
+            samples,
             digest,
             kind,
-        })
+        }
     }
 
     /// The subset of the samples for which the filter says yes.
-    ///
-    /// # Errors
-    /// Those of [`Subset::from_sorted`].
-    pub fn filter(shape: &Shape, allowed: impl Fn(u64) -> bool) -> Result<Self> {
-        Self::from_sorted((0..shape.samples()).filter(|sample| allowed(*sample)).collect())
+    pub fn filter(shape: &Shape, allowed: impl Fn(u64) -> bool) -> Self {
+        let mut words = vec![0_u64; shape.samples().div_ceil(64) as usize];
+        for sample in (0..shape.samples()).filter(|sample| allowed(*sample)) {
+            words[(sample / 64) as usize] |= 1 << (sample % 64);
+        }
+        Self::from_bitmap(words)
     }
 
     /// How many samples are in it.
@@ -143,19 +180,32 @@ impl Subset {
     }
 }
 
-fn dense(samples: &[u64], end: u64) -> Set {
-    let blocks = end.div_ceil(BLOCK_BITS) as usize;
-    let mut words = vec![0_u64; blocks * WORDS];
-    for sample in samples {
-        words[(sample / 64) as usize] |= 1 << (sample % 64);
-    }
-    let mut before = Vec::with_capacity(blocks + 1);
+fn dense(mut words: Vec<u64>) -> Set {
+    words.resize(words.len().next_multiple_of(WORDS), 0);
+    let mut before = Vec::with_capacity(words.len() / WORDS);
     let mut count = 0_u64;
     for block in words.chunks_exact(WORDS) {
         before.push(count);
         count += block.iter().map(|word| u64::from(word.count_ones())).sum::<u64>();
     }
     Set::Dense { words, before }
+}
+
+/// Whether a list of so many samples is smaller than a bitmap that ends there.
+fn is_sparse(samples: u64, end: u64) -> bool {
+    end / 56 > samples
+}
+
+fn is_set(words: &[u64], sample: u64) -> bool {
+    words[(sample / 64) as usize] >> (sample % 64) & 1 == 1
+}
+
+/// The same for the same samples, in either form.
+fn digest(words: impl Iterator<Item = (u64, u64)>) -> u64 {
+    let words = words.filter(|(_, word)| *word != 0);
+    words.fold(0, |digest, (index, word)| {
+        mix(mix(digest ^ word).wrapping_add(index))
+    })
 }
 
 /// The place of the set bit that has `skip` set bits below it.
@@ -187,6 +237,31 @@ mod tests {
             assert_eq!(subset.ordinal(list[2999] + 1), None);
             assert_eq!(subset.rank(u64::MAX), 3000);
         }
+    }
+
+    #[test]
+    fn a_bitmap_is_the_same_subset_as_a_list() {
+        for list in [
+            vec![],
+            vec![3, 64, 65, 200],
+            vec![5, 100_000],
+            (0..5000).collect(),
+        ] {
+            let mut words = vec![0_u64; 2000];
+            for sample in &list {
+                words[*sample as usize / 64] |= 1 << (sample % 64);
+            }
+            let (one, other) = (
+                Subset::from_sorted(list.clone()).unwrap(),
+                Subset::from_bitmap(words),
+            );
+            assert_eq!((one.samples, one.digest), (other.samples, other.digest));
+            assert!((0..other.samples).map(|ordinal| other.select(ordinal)).eq(list));
+        }
+        assert_ne!(
+            Subset::from_bitmap(vec![1, 0, 1]).digest,
+            Subset::from_bitmap(vec![1, 1]).digest
+        );
     }
 
     #[test]

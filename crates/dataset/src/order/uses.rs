@@ -31,7 +31,7 @@ impl Order {
     #[must_use]
     pub fn windows(&self) -> u64 {
         match &self.kind {
-            Kind::Spread(_) => self.plan.shape.shards() as u64,
+            Kind::Spread(_) => self.plan.left.shards() as u64,
             Kind::Global(_) => 1,
             Kind::Windows(windows) => windows.count(),
         }
@@ -46,7 +46,7 @@ impl Order {
         match &self.kind {
             Kind::Spread(spread) => self
                 .plan
-                .shape
+                .left
                 .place_of(spread.at(position))
                 .map(|(shard, _)| shard as u64),
             Kind::Global(_) => Some(0),
@@ -61,7 +61,7 @@ impl Order {
             Kind::Spread(spread) => {
                 let samples = self
                     .plan
-                    .shape
+                    .left
                     .samples_of(usize::try_from(window).unwrap_or(usize::MAX));
                 spread.reach(samples.start)..spread.reach(samples.end)
             }
@@ -79,13 +79,13 @@ impl Order {
         }
         match &self.kind {
             Kind::Spread(_) => self
-                .piece(self.plan.shape.samples_of(window as usize))
+                .piece(self.plan.left.samples_of(window as usize))
                 .into_iter()
                 .collect(),
             Kind::Global(_) => {
-                let shards = 0..self.plan.shape.shards();
+                let shards = 0..self.plan.left.shards();
                 shards
-                    .filter_map(|shard| self.piece(self.plan.shape.samples_of(shard)))
+                    .filter_map(|shard| self.piece(self.plan.left.samples_of(shard)))
                     .collect()
             }
             Kind::Windows(windows) => windows
@@ -98,7 +98,7 @@ impl Order {
     /// When the samples of a shard are needed, soonest first. Empty if they are not.
     #[must_use]
     pub fn uses(&self, shard: usize) -> Vec<Use> {
-        let samples = self.plan.shape.samples_of(shard);
+        let samples = self.plan.left.samples_of(shard);
         let uses = match &self.kind {
             Kind::Spread(_) => vec![(self.window_positions(shard as u64), samples)],
             Kind::Global(_) => vec![(0..self.samples(), samples)],
@@ -142,7 +142,7 @@ impl Order {
             Some(subset) => (subset.select(ordinals.start), subset.select(ordinals.end - 1)),
             None => (ordinals.start, ordinals.end - 1),
         };
-        let (shard, row) = self.plan.full.place_of(first)?;
+        let (shard, row) = self.plan.shape.place_of(first)?;
         Some(Piece {
             shard,
             rows: row..row + (last - first) + 1,

@@ -32,7 +32,7 @@ proptest! {
 
     #[test]
     fn a_filter_lets_through_exactly_its_samples(shape in shapes(), shuffle in shuffles(), step in 1_u64..9) {
-        let subset = Subset::filter(&shape, |sample| sample % step == 0).unwrap();
+        let subset = Subset::filter(&shape, |sample| sample % step == 0);
         let expected: Vec<u64> = (0..shape.samples()).filter(|sample| sample % step == 0).collect();
         let plan = Plan::filtered(shape, subset, OrderOptions { seed: 1, shuffle, take: Take::All }).unwrap();
         let mut sequence = all(&plan.epoch(0));
