@@ -21,10 +21,17 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
+pub mod jsonl;
 pub mod manifest;
+pub mod mds;
 pub mod order;
+pub mod raw;
+pub mod scan;
 pub mod shard;
 pub mod tar;
+pub mod tfrecord;
+pub mod tokens;

@@ -3,7 +3,7 @@
 //! Understood are the formats that people's shards are in: V7, ustar, PAX (`x` and `g` headers) and GNU (long names, long
 //! links, sizes in base 256). The checksum of every header is checked. Compressed archives have no places to point at and are
 //! refused by name. `header.rs` reads one block, `pax.rs` the records of PAX headers, `scanner.rs` puts them together while bytes
-//! come in, `index.rs` keeps what was found.
+//! come in, `index.rs` keeps what was found, `samples.rs` groups members into samples.
 //!
 //! The archive ends at the first block of zeros, as for Python's `tarfile` and thus for WebDataset; what lies behind it (padding, a
 //! second archive) is not looked at. An archive that just stops between two members is taken as it is; one that stops inside a
@@ -12,9 +12,11 @@
 mod header;
 mod index;
 mod pax;
+mod samples;
 mod scanner;
 
 pub use index::{Place, TarIndex, TarIndexBuilder, TarIndexLimits};
+pub use samples::TarSamples;
 pub use scanner::{EXTENSION_BYTES_MAX, TarScanner, Want};
 
 /// Headers and contents are laid out in blocks of this size.

@@ -106,7 +106,7 @@ fn plain(count: u64) -> Vec<Model> {
     };
     (0..count)
         .map(|number| {
-            let mut field = |name: &str, (start, bytes): (u64, u64)| {
+            let field = |name: &str, (start, bytes): (u64, u64)| {
                 (
                     name.to_owned(),
                     start,

@@ -110,6 +110,16 @@ impl TarScanner {
         Ok(())
     }
 
+    /// Says where the archive has ended, if it was not known before (`u64::MAX` was given to `new`). All its bytes were pushed.
+    pub(crate) fn end_at(&mut self, archive_bytes: u64) -> Result<()> {
+        self.archive_bytes = archive_bytes;
+        match self.state {
+            State::End => Ok(()),
+            State::Header if self.carry.is_empty() && self.at >= archive_bytes => self.end(),
+            _ => Err(self.stops_in_a_header()),
+        }
+    }
+
     fn needed_bytes(&self) -> usize {
         match &self.state {
             State::Extension { bytes, .. } => *bytes,

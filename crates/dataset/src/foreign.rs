@@ -1,0 +1,156 @@
+//! Indexes that other tools have left beside the data: wids' JSON for WebDataset, DALI's `.idx` for tar and TFRecord.
+//!
+//! They save a scan, or tell which shards there are. None of them has checksums, so what they give has none either: places are
+//! usable at once, and a scan adds the rest later. The `index.json` of MDS is in `mds/index_json.rs`.
+
+use forebay_core::{Error, Kind, Result};
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use crate::index::{Field, SampleRecord};
+use crate::scan::SampleSink;
+use crate::{tar, tfrecord};
+
+/// The longest document that is read.
+pub const DOCUMENT_BYTES_MAX: usize = 1 << 30;
+
+/// A shard as wids lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct WidsShard {
+    /// Where it lies; relative to the document unless it is a URL.
+    pub url: String,
+    /// How many samples it has.
+    #[serde(rename = "nsamples")]
+    pub samples: u64,
+    /// Its size, if the document says so.
+    #[serde(default, rename = "filesize")]
+    pub bytes: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Wids {
+    wids_version: u64,
+    shardlist: Vec<WidsShard>,
+}
+
+/// Reads a wids document: which shards there are and how many samples each has.
+///
+/// Errors: `Corrupt` if it is none, `Unsupported` for another version.
+pub fn wids(document: &[u8]) -> Result<Vec<WidsShard>> {
+    check_length(document)?;
+    let wids: Wids = serde_json::from_slice(document).map_err(|why| {
+        let message =
+            "this is no wids index; make one with widsindex, or index the shards: forebay dataset index URL";
+        Error::new(Kind::Corrupt, message).caused_by(why)
+    })?;
+    if wids.wids_version != 1 {
+        let message = "the wids index is of an unknown version; version 1 is read";
+        return Err(Error::new(Kind::Unsupported, message).with("version", wids.wids_version));
+    }
+    Ok(wids.shardlist)
+}
+
+/// Reads DALI's index of a tar shard (`wds2idx`, versions 1.1 and 1.2): places of all fields, without checksums.
+///
+/// Errors: `Corrupt` with the number of the line.
+pub fn dali_tar(document: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
+    let text = text(document)?;
+    let mut lines = text.lines();
+    let first = lines.next().unwrap_or_default();
+    let (version, count) = first.split_once(' ').ok_or_else(|| damaged(1))?;
+    let has_names = match version {
+        "v1.1" => false,
+        "v1.2" => true,
+        _ => {
+            let message = "the DALI index is of an unknown version; make it again with wds2idx";
+            return Err(Error::new(Kind::Unsupported, message).with("version", version));
+        }
+    };
+    let count: usize = count.trim().parse().map_err(|_| damaged(1))?;
+    let mut found = 0;
+    for (number, line) in (2..).zip(lines) {
+        dali_sample(line, has_names, sink).map_err(|error| error.unwrap_or_else(|| damaged(number)))?;
+        found += 1;
+    }
+    if found != count {
+        return Err(damaged(1).with("samples", count).with("lines", found));
+    }
+    Ok(())
+}
+
+/// One line: `ext offset size [name]` for each field. An error of `None` means that the line cannot be read.
+fn dali_sample(line: &str, has_names: bool, sink: &mut dyn SampleSink) -> Result<(), Option<Error>> {
+    let mut words = line.split_ascii_whitespace();
+    let mut fields = SmallVec::<[Field<'_>; 8]>::new();
+    let mut key = None;
+    while let Some(name) = words.next() {
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let (offset, bytes) = (number().ok_or(None)?, number().ok_or(None)?);
+        let is_inside = offset % tar::BLOCK_BYTES == 0 && offset.checked_add(bytes).is_some();
+        if !is_inside || fields.iter().any(|field| field.name == name) {
+            return Err(None);
+        }
+        if has_names {
+            let path = words.next().ok_or(None)?;
+            key = key.or_else(|| path.strip_suffix(name)?.strip_suffix('.'));
+        }
+        fields.push(Field {
+            name,
+            offset,
+            bytes,
+            crc32c: None,
+        });
+    }
+    if fields.is_empty() {
+        return Err(None);
+    }
+    let sample = SampleRecord::new(key.map(str::as_bytes), &fields);
+    sink.sample(&sample).map_err(Some)
+}
+
+/// Reads DALI's index of a TFRecord file (`tfrecord2idx`): lines of `offset length`, frames included. No checksums.
+///
+/// Errors: `Corrupt` with the number of the line.
+pub fn dali_tfrecord(document: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
+    const FRAME_BYTES: u64 = 16;
+    let mut end = 0;
+    for (number, line) in (1..).zip(text(document)?.lines()) {
+        let parse = || {
+            let (offset, bytes) = line.trim_end().split_once(' ')?;
+            let (offset, bytes) = (offset.parse::<u64>().ok()?, bytes.parse::<u64>().ok()?);
+            let payload = bytes.checked_sub(FRAME_BYTES)?;
+            (offset == end).then_some((offset, payload, offset.checked_add(bytes)?))
+        };
+        let (offset, bytes, next) = parse().ok_or_else(|| damaged(number))?;
+        let field = Field {
+            name: tfrecord::FIELD,
+            offset: offset + tfrecord::HEADER_BYTES as u64,
+            bytes,
+            crc32c: None,
+        };
+        sink.sample(&SampleRecord::new(None, &[field]))?;
+        end = next;
+    }
+    Ok(())
+}
+
+fn text(document: &[u8]) -> Result<&str> {
+    check_length(document)?;
+    std::str::from_utf8(document).map_err(|_| damaged(1))
+}
+
+fn check_length(document: &[u8]) -> Result<()> {
+    if document.len() <= DOCUMENT_BYTES_MAX {
+        return Ok(());
+    }
+    let error = Error::new(Kind::Unsupported, "the index is too long");
+    Err(error.with("bytes_max", DOCUMENT_BYTES_MAX))
+}
+
+fn damaged(line: usize) -> Error {
+    let message = "a line of the DALI index cannot be read or does not fit; make it again, or index the shard itself: forebay dataset index URL";
+    Error::new(Kind::Corrupt, message).with("line", line)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,267 @@
+//! One pass over a shard: bytes go in, in order; samples, their places and their checksums come out.
+//!
+//! [`ShardScan`] is what a caller drives: it hashes what is stored, decompresses what is compressed, lets the [`ShardScanner`] of the
+//! format find the samples, and collects them into a [`ShardIndex`]. Life cycle: `new`, `push` until all bytes have come, `finish`. Payloads
+//! are never held, only looked at as they pass; so an index is a by-product of the first read, and a scan costs little more than
+//! its CRC32C. Any piece size gives the same result.
+
+mod codec;
+mod running;
+
+use forebay_core::{Error, Kind, Result};
+use sha2::{Digest, Sha256};
+
+pub use codec::Decompressor;
+pub(crate) use running::{Gather, Running};
+
+use crate::index::{SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
+use crate::jsonl::JsonlScanner;
+use crate::mds::MdsScanner;
+use crate::shard::{Codec, Format, ShardRecord};
+use crate::tar::TarSamples;
+use crate::tfrecord::{self, TfRecordScanner};
+use crate::tokens::{TokenScanner, TokenWindows};
+
+/// Takes the samples that a scanner finds, in order.
+pub trait SampleSink {
+    /// Takes the next one.
+    fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()>;
+}
+
+impl SampleSink for ShardIndexBuilder {
+    fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()> {
+        Self::sample(self, sample)
+    }
+}
+
+impl<F: FnMut(&SampleRecord<'_>) -> Result<()>> SampleSink for F {
+    fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()> {
+        self(sample)
+    }
+}
+
+/// Finds the samples of one format while the bytes of a shard come in, in any pieces.
+pub trait ShardScanner: Send {
+    /// Takes the next bytes of the shard, decompressed.
+    fn push(&mut self, bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()>;
+
+    /// All bytes have come. Errors: `Corrupt` if the shard stops in the middle of something.
+    fn finish(&mut self, sink: &mut dyn SampleSink) -> Result<()>;
+}
+
+/// How to scan a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// The format.
+    pub format: Format,
+    /// How it is compressed; `None`: look at its first bytes.
+    pub codec: Option<Codec>,
+    /// Whether keys of samples are kept.
+    pub with_keys: bool,
+    /// Whether the SHA-256 of the shard is computed.
+    pub with_sha256: bool,
+    /// How tokens are cut; needed for `npy` and `bin`.
+    pub tokens: Option<TokenWindows>,
+}
+
+impl ScanOptions {
+    /// Keys and SHA-256 on, compression by the first bytes.
+    #[must_use]
+    pub fn new(format: Format) -> Self {
+        Self {
+            format,
+            codec: None,
+            with_keys: true,
+            with_sha256: true,
+            tokens: None,
+        }
+    }
+}
+
+/// As many first bytes as it takes to tell how a shard is compressed.
+const SNIFF_BYTES: usize = tfrecord::HEADER_BYTES;
+
+/// A scan of one shard.
+pub struct ShardScan {
+    options: ScanOptions,
+    record: ShardRecord,
+    hasher: Option<Sha256>,
+    received_bytes: u64,
+    /// First bytes, until there are enough to tell the codec.
+    first: Vec<u8>,
+    open: Option<Open>,
+    builder: ShardIndexBuilder,
+}
+
+struct Open {
+    codec: Codec,
+    decompressor: Option<Decompressor>,
+    scanner: Box<dyn ShardScanner>,
+}
+
+impl ShardScan {
+    /// For the shard of this name, size and version.
+    #[must_use]
+    pub fn new(record: ShardRecord, options: ScanOptions) -> Self {
+        let keep = ShardIndexOptions {
+            with_keys: options.with_keys && matches!(options.format, Format::Tar),
+            columns: Vec::new(),
+        };
+        Self {
+            hasher: options.with_sha256.then(Sha256::new),
+            record,
+            received_bytes: 0,
+            first: Vec::new(),
+            open: None,
+            builder: ShardIndexBuilder::new(keep),
+            options,
+        }
+    }
+
+    /// Takes the next bytes as they lie in the lake.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<()> {
+        self.received_bytes += bytes.len() as u64;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+        let result = match &mut self.open {
+            Some(open) => open.push(bytes, &mut self.builder),
+            None => self.begin(bytes),
+        };
+        result.map_err(|error| error.with("shard", &self.record.name))
+    }
+
+    /// Collects first bytes until the codec is clear, then passes them on.
+    fn begin(&mut self, bytes: &[u8]) -> Result<()> {
+        let missing = SNIFF_BYTES.saturating_sub(self.first.len()).min(bytes.len());
+        let (head, rest) = bytes.split_at(missing);
+        self.first.extend_from_slice(head);
+        if self.first.len() < SNIFF_BYTES {
+            return Ok(());
+        }
+        self.open()?.push(rest)
+    }
+
+    fn open(&mut self) -> Result<Opened<'_>> {
+        let codec = self
+            .options
+            .codec
+            .unwrap_or_else(|| sniff(self.options.format, &self.first));
+        let stream_bytes = (codec == Codec::None).then_some(self.record.bytes);
+        let open = self.open.insert(Open {
+            codec,
+            decompressor: Decompressor::new(codec)?,
+            scanner: scanner(&self.options, stream_bytes)?,
+        });
+        open.push(&std::mem::take(&mut self.first), &mut self.builder)?;
+        Ok(Opened {
+            open,
+            builder: &mut self.builder,
+        })
+    }
+
+    /// The index of the shard.
+    ///
+    /// Errors: `Changed` if more or fewer bytes came than the shard has; `Corrupt` if it stops in the middle of something.
+    pub fn finish(mut self) -> Result<ShardIndex> {
+        if self.received_bytes != self.record.bytes {
+            let message = "not as many bytes came as the shard has; read it again";
+            let error = Error::new(Kind::Changed, message).with("shard", &self.record.name);
+            let error = error.with("bytes", self.record.bytes);
+            return Err(error.with("received_bytes", self.received_bytes));
+        }
+        let name = self.record.name.clone();
+        let (codec, stream_bytes) = self.end().map_err(|error| error.with("shard", name))?;
+        let mut record = self.record;
+        record.codec = codec;
+        record.stream_bytes = stream_bytes;
+        record.sha256 = self.hasher.map(|hasher| hasher.finalize().into());
+        Ok(self.builder.finish(record))
+    }
+
+    fn end(&mut self) -> Result<(Codec, u64)> {
+        if self.open.is_none() {
+            self.open()?;
+        }
+        let open = self.open.as_mut().expect("it was opened just now");
+        let mut stream_bytes = self.record.bytes;
+        if let Some(decompressor) = &mut open.decompressor {
+            decompressor.finish()?;
+            stream_bytes = decompressor.stream_bytes();
+        }
+        open.scanner.finish(&mut self.builder)?;
+        Ok((open.codec, stream_bytes))
+    }
+}
+
+/// A scan that knows its codec.
+struct Opened<'a> {
+    open: &'a mut Open,
+    builder: &'a mut ShardIndexBuilder,
+}
+
+impl Opened<'_> {
+    fn push(self, bytes: &[u8]) -> Result<()> {
+        self.open.push(bytes, self.builder)
+    }
+}
+
+impl Open {
+    fn push(&mut self, bytes: &[u8], builder: &mut ShardIndexBuilder) -> Result<()> {
+        match &mut self.decompressor {
+            None => self.scanner.push(bytes, builder),
+            Some(decompressor) => {
+                let scanner = &mut self.scanner;
+                decompressor.push(bytes, &mut |bytes| scanner.push(bytes, builder))
+            }
+        }
+    }
+}
+
+/// How a shard is compressed, by its first bytes. What could be plain data of its format is plain.
+#[must_use]
+pub fn sniff(format: Format, first: &[u8]) -> Codec {
+    let is_plain = match format {
+        Format::TfRecord => tfrecord::is_plain(first),
+        // Any bytes are numbers, and Parquet and numpy have magics of their own.
+        Format::Bin | Format::Parquet | Format::Raw => true,
+        _ => false,
+    };
+    // zlib's two header bytes are a multiple of 31 and say "deflate".
+    let is_zlib = |bytes: [u8; 2]| bytes[0] & 0x0f == 8 && u16::from_be_bytes(bytes).is_multiple_of(31);
+    match first {
+        _ if is_plain => Codec::None,
+        [0x1f, 0x8b, 8, ..] => Codec::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Codec::Zstd,
+        [one, two, ..] if format == Format::TfRecord && is_zlib([*one, *two]) => Codec::Zlib,
+        _ => Codec::None,
+    }
+}
+
+fn scanner(options: &ScanOptions, stream_bytes: Option<u64>) -> Result<Box<dyn ShardScanner>> {
+    let windows = || {
+        options.tokens.clone().ok_or_else(|| {
+            let message = "say how tokens are cut: the length of a sample, and for .bin the type of a token";
+            Error::new(Kind::InvalidInput, message)
+        })
+    };
+    Ok(match options.format {
+        Format::Tar => Box::new(TarSamples::new(stream_bytes)),
+        Format::TfRecord => Box::new(TfRecordScanner::new(stream_bytes)),
+        Format::Mds => Box::new(MdsScanner::new(stream_bytes)),
+        Format::Npy => Box::new(TokenScanner::npy(windows()?)?),
+        Format::Bin => Box::new(TokenScanner::bin(windows()?)?),
+        Format::Jsonl => Box::new(JsonlScanner::new()),
+        Format::Raw => {
+            let message = "raw files are collected by a RawBuilder, not scanned as a shard";
+            return Err(Error::new(Kind::InvalidInput, message));
+        }
+        Format::Parquet => {
+            let message = "parquet files are indexed by their footer, not by a scan";
+            return Err(Error::new(Kind::InvalidInput, message));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! WebDataset: the samples of a tar archive, with the CRC32C of each field, while the archive streams by.
+//!
+//! A sample is a run of members with one key, where the key is the path up to the first dot of the base name and what follows the dot is
+//! the field's name, in lower case. Members without a dot, metadata (`__x__` at the top) and everything that is not a plain file are
+//! passed over; one field twice in a sample is an error; the end of the archive ends the sample. These are webdataset's own rules, which
+//! `tests/e2e` compares with the library. The whole state is one sample's fields.
+
+use std::collections::VecDeque;
+
+use forebay_core::{Error, Kind, Result};
+use smallvec::SmallVec;
+
+use super::{Member, MemberKind, TarScanner};
+use crate::index::{FIELDS_MAX, Field, SampleRecord};
+use crate::scan::{SampleSink, ShardScanner};
+
+/// Different field names that are remembered; more are an error, because then names are no names of fields.
+const NAMES_MAX: usize = FIELDS_MAX;
+
+/// Finds the samples of an archive.
+pub struct TarSamples {
+    scanner: TarScanner,
+    is_size_known: bool,
+    /// Bytes that have come.
+    at: u64,
+    /// Where the last member ends.
+    contents_end: u64,
+    /// Members of samples whose bytes have not all come.
+    open: VecDeque<OpenMember>,
+    names: Vec<String>,
+    key: Vec<u8>,
+    fields: Vec<OwnField>,
+}
+
+struct OpenMember {
+    key: Vec<u8>,
+    name: usize,
+    offset: u64,
+    end: u64,
+    crc: u32,
+}
+
+#[derive(Clone, Copy)]
+struct OwnField {
+    name: usize,
+    offset: u64,
+    bytes: u64,
+    crc: u32,
+}
+
+impl TarSamples {
+    /// For an archive of this size; `None`: not known, because it is being decompressed.
+    #[must_use]
+    pub fn new(archive_bytes: Option<u64>) -> Self {
+        Self {
+            scanner: TarScanner::new(archive_bytes.unwrap_or(u64::MAX)),
+            is_size_known: archive_bytes.is_some(),
+            at: 0,
+            contents_end: 0,
+            open: VecDeque::new(),
+            names: Vec::new(),
+            key: Vec::new(),
+            fields: Vec::new(),
+        }
+    }
+
+    /// Adds the part of each open member that lies in these bytes to its CRC; complete ones go into their sample.
+    fn check_contents(&mut self, bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
+        let (start, end) = (self.at, self.at + bytes.len() as u64);
+        while let Some(member) = self.open.front_mut() {
+            let (from, to) = (member.offset.max(start), member.end.min(end));
+            if from < to {
+                let part = &bytes[position(from - start)..position(to - start)];
+                member.crc = crc32c::crc32c_append(member.crc, part);
+            }
+            if member.end > end {
+                return Ok(());
+            }
+            let member = self.open.pop_front().expect("it was there just now");
+            self.add(member, sink)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, member: OpenMember, sink: &mut dyn SampleSink) -> Result<()> {
+        if member.key != self.key {
+            self.close(sink)?;
+            self.key = member.key;
+        }
+        if self.fields.iter().any(|field| field.name == member.name) {
+            let message = "a sample of the archive has the same field twice; members of one sample need different endings";
+            let error = Error::new(Kind::InvalidInput, message).with("field", &self.names[member.name]);
+            return Err(error
+                .with("key", String::from_utf8_lossy(&self.key))
+                .with("offset", member.offset));
+        }
+        self.fields.push(OwnField {
+            name: member.name,
+            offset: member.offset,
+            bytes: member.end - member.offset,
+            crc: member.crc,
+        });
+        Ok(())
+    }
+
+    fn close(&mut self, sink: &mut dyn SampleSink) -> Result<()> {
+        if self.fields.is_empty() {
+            return Ok(());
+        }
+        let names = &self.names;
+        let fields = self.fields.iter().map(|field| Field {
+            name: &names[field.name],
+            offset: field.offset,
+            bytes: field.bytes,
+            crc32c: Some(field.crc),
+        });
+        let fields: SmallVec<[Field<'_>; 8]> = fields.collect();
+        sink.sample(&SampleRecord::new(Some(&self.key), &fields))?;
+        self.fields.clear();
+        Ok(())
+    }
+}
+
+/// A position inside of bytes that are in memory.
+fn position(offset: u64) -> usize {
+    usize::try_from(offset).expect("not more than was pushed")
+}
+
+impl ShardScanner for TarSamples {
+    fn push(&mut self, bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
+        let Self {
+            scanner,
+            open,
+            names,
+            contents_end,
+            ..
+        } = self;
+        scanner.push(self.at, bytes, |member| {
+            *contents_end = member.offset.saturating_add(member.bytes);
+            open.extend(member_of_a_sample(&member, names)?);
+            Ok(())
+        })?;
+        self.check_contents(bytes, sink)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(&mut self, sink: &mut dyn SampleSink) -> Result<()> {
+        if !self.is_size_known {
+            self.scanner.end_at(self.at)?;
+        }
+        if self.contents_end > self.at {
+            let message =
+                "the archive stops in the middle of a member; it is damaged or was not uploaded whole";
+            let error = Error::new(Kind::Corrupt, message).with("archive_bytes", self.at);
+            return Err(error.with("member_end", self.contents_end));
+        }
+        self.close(sink)
+    }
+}
+
+/// The member, if it belongs to a sample.
+fn member_of_a_sample(member: &Member, names: &mut Vec<String>) -> Result<Option<OpenMember>> {
+    let Some((key, ending)) = split_name(&member.name) else {
+        return Ok(None);
+    };
+    match member.kind {
+        MemberKind::File => {}
+        MemberKind::Sparse => {
+            let message =
+                "the member is a sparse file and cannot be read in place; pack the archive without --sparse";
+            let error = Error::new(Kind::Unsupported, message);
+            return Err(error.with("member", String::from_utf8_lossy(&member.name)));
+        }
+        _ => return Ok(None),
+    }
+    let name = number_of(&ending, names).ok_or_else(|| {
+        let message = "the members of the archive have too many different endings to be fields of samples";
+        Error::new(Kind::Unsupported, message).with("fields_max", NAMES_MAX)
+    })?;
+    Ok(Some(OpenMember {
+        key: key.to_vec(),
+        name,
+        offset: member.offset,
+        end: member.offset.saturating_add(member.bytes),
+        crc: 0,
+    }))
+}
+
+fn number_of(name: &str, names: &mut Vec<String>) -> Option<usize> {
+    if let Some(number) = names.iter().position(|known| known == name) {
+        return Some(number);
+    }
+    (names.len() < NAMES_MAX).then(|| {
+        names.push(name.to_owned());
+        names.len() - 1
+    })
+}
+
+/// Key and field of a member's path; `None` if it is none of a sample.
+fn split_name(path: &[u8]) -> Option<(&[u8], String)> {
+    let base_start = path
+        .iter()
+        .rposition(|byte| *byte == b'/')
+        .map_or(0, |slash| slash + 1);
+    let (folder, base) = path.split_at(base_start);
+    if folder.is_empty() && base.starts_with(b"__") && base.ends_with(b"__") {
+        return None;
+    }
+    let dot = base.iter().position(|byte| *byte == b'.')?;
+    if dot == 0 && !names_a_sample(folder) {
+        return None;
+    }
+    let ending = String::from_utf8_lossy(&base[dot + 1..]).to_lowercase();
+    Some((&path[..base_start + dot], ending))
+}
+
+/// For webdataset's pattern, `a/.jpg` is field `jpg` of sample `a/`, unless the last folder has a dot in its name.
+fn names_a_sample(folder: &[u8]) -> bool {
+    let Some(last) = folder.strip_suffix(b"/") else {
+        return false;
+    };
+    let last = last.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    !last.contains(&b'.')
+}
+
+#[cfg(test)]
+mod tests;
