@@ -1,0 +1,318 @@
+//! A dataset: names, an index, and samples by number.
+//!
+//! [`Dataset::open`] finds the shards, takes or builds the index, and compares the two; from then on the dataset is fixed: the versions that were
+//! found are the ones that are read, and a shard that is replaced later is an error, never other bytes. A dataset has no threads; clones
+//! share everything, threads and forked children may use it at once. Memory: the index (a view of the node's, shared by all processes of
+//! the host) and about 200 bytes a shard.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_client::{Client, Interrupt, ObjectName};
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::index::{Index, Sample};
+use forebay_dataset::order::{Fingerprint, Shape, ShardSize};
+use forebay_dataset::raw::Labels;
+use forebay_dataset::shard::{Format, Layout, ShardRecord};
+use forebay_dataset::tokens::TokenWindows;
+
+use crate::fetch::fetch;
+use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
+use crate::sample::SampleBytes;
+use crate::source::{self, Source};
+
+/// How a dataset is opened.
+#[derive(Clone)]
+pub struct DatasetOptions {
+    /// The format of all shards; `None`: as their names suggest.
+    pub format: Option<Format>,
+    /// Only these fields are read; empty: all.
+    pub fields: Vec<String>,
+    /// What is done if the index is missing or does not fit.
+    pub rebuild: Rebuild,
+    /// Whether a built index is stored beside the data.
+    pub store: bool,
+    /// Whether the SHA-256 of every shard is computed when it is indexed.
+    pub with_sha256: bool,
+    /// How tokens are cut, for `npy` and `bin`.
+    pub tokens: Option<TokenWindows>,
+    /// Where labels come from, for raw files.
+    pub labels: Labels,
+    /// Shards that are indexed at once.
+    pub build_threads: usize,
+    /// Whether somebody wants to stop the building of the index.
+    pub interrupt: Option<Interrupt>,
+}
+
+impl Default for DatasetOptions {
+    fn default() -> Self {
+        Self {
+            format: None,
+            fields: Vec::new(),
+            rebuild: Rebuild::default(),
+            store: true,
+            with_sha256: false,
+            tokens: None,
+            labels: Labels::None,
+            build_threads: 4,
+            interrupt: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for DatasetOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DatasetOptions")
+            .field("format", &self.format)
+            .field("fields", &self.fields)
+            .field("rebuild", &self.rebuild)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open dataset. Clones share everything.
+#[derive(Clone)]
+pub struct Dataset(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) client: Client,
+    pub(crate) index: Index,
+    origin: IndexOrigin,
+    shards: Vec<ShardPlace>,
+    names: HashMap<Box<str>, Arc<str>>,
+    fields: Vec<String>,
+    shape: Arc<Shape>,
+}
+
+/// Where a shard lies.
+pub(crate) struct ShardPlace {
+    /// Of raw files bucket and folder.
+    pub(crate) object: ObjectName,
+    pub(crate) version: Option<String>,
+    /// `bucket/key`.
+    pub(crate) name: Arc<str>,
+    record: ShardRecord,
+}
+
+impl ShardPlace {
+    /// Whether single samples can be read.
+    pub(crate) fn check_random_access(&self) -> Result<()> {
+        self.record.check_random_access()
+    }
+
+    pub(crate) fn record_layout(&self) -> Layout {
+        self.record.layout
+    }
+}
+
+impl Dataset {
+    /// Opens the dataset behind these names: `forebay://bucket/dir/{0000..1023}.tar`, unions with `::`, folders that end in `/`.
+    ///
+    /// The first opening reads every shard once to index it; `progress` is told. Errors: `NotFound` names missing shards, `InvalidInput` says
+    /// what is wrong with a name, `Corrupt` what with a shard.
+    pub fn open<S: AsRef<str>>(
+        client: &Client,
+        names: &[S],
+        options: DatasetOptions,
+        progress: Option<OnProgress<'_>>,
+    ) -> Result<Self> {
+        let source = source::find(client, names, options.format)?;
+        let (index, origin) = indexing::open(client, &source, &options, progress)?;
+        let shards = places(&index, &source)?;
+        let shape = shape(&index, &shards)?;
+        let names = index.head().meta().fields.iter();
+        let names: HashMap<Box<str>, Arc<str>> = names
+            .map(|name| (name.as_str().into(), name.as_str().into()))
+            .collect();
+        if let Some(unknown) = options
+            .fields
+            .iter()
+            .find(|field| !names.contains_key(field.as_str()))
+        {
+            let message = "the dataset has no such field; leave it out, or choose one of those that it has";
+            let known = index.head().meta().fields.join(" ");
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("field", unknown)
+                .with("fields", known));
+        }
+        Ok(Self(Arc::new(Inner {
+            client: client.clone(),
+            index,
+            origin,
+            shards,
+            names,
+            fields: options.fields,
+            shape: Arc::new(shape),
+        })))
+    }
+
+    /// How many samples there are.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.index.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Names of all fields that occur, sorted.
+    #[must_use]
+    pub fn fields(&self) -> &[String] {
+        &self.0.index.head().meta().fields
+    }
+
+    /// The index: places, keys, encodings, columns.
+    #[must_use]
+    pub fn index(&self) -> &Index {
+        &self.0.index
+    }
+
+    /// Where the index came from.
+    #[must_use]
+    pub fn index_origin(&self) -> IndexOrigin {
+        self.0.origin
+    }
+
+    /// What the order of an epoch depends on.
+    #[must_use]
+    pub fn shape(&self) -> &Arc<Shape> {
+        &self.0.shape
+    }
+
+    /// Sample `number`, checked.
+    ///
+    /// Errors: `OutOfRange`, `Corrupt` with shard, key and offset, `Changed` if its shard was replaced.
+    pub fn sample(&self, number: u64) -> Result<SampleBytes> {
+        let sample = fetch(&self.0, 0, &[number])?.samples.pop();
+        sample.unwrap_or_else(|| {
+            Err(Error::new(
+                Kind::Internal,
+                "a question for a sample without an answer",
+            ))
+        })
+    }
+
+    /// These samples, in one question to the node, each with a result of its own.
+    pub fn samples(&self, numbers: &[u64]) -> Result<Vec<Result<SampleBytes>>> {
+        Ok(fetch(&self.0, 0, numbers)?.samples)
+    }
+}
+
+impl std::fmt::Debug for Dataset {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dataset")
+            .field("samples", &self.len())
+            .field("shards", &self.0.shards.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    pub(crate) fn shard(&self, number: u32) -> Result<&ShardPlace> {
+        self.shards.get(number as usize).ok_or_else(|| {
+            Error::new(
+                Kind::Corrupt,
+                "the dataset index names a shard that it does not have",
+            )
+            .with("shard", number)
+        })
+    }
+
+    pub(crate) fn layout(&self, shard: u32) -> Layout {
+        self.shards
+            .get(shard as usize)
+            .map_or(Layout::OneObject, ShardPlace::record_layout)
+    }
+
+    /// All shards must have random access.
+    pub(crate) fn check_random_access(&self) -> Result<()> {
+        self.shards.iter().try_for_each(ShardPlace::check_random_access)
+    }
+
+    /// Leaves the fields that are wanted.
+    pub(crate) fn select(&self, sample: &mut Sample<'_>) {
+        if !self.fields.is_empty() {
+            sample
+                .fields
+                .retain(|field| self.fields.iter().any(|wanted| wanted == field.name));
+        }
+    }
+
+    pub(crate) fn field_name(&self, name: &str) -> Arc<str> {
+        self.names.get(name).map_or_else(|| name.into(), Arc::clone)
+    }
+}
+
+/// Where the shards of an index lie, in its order.
+fn places(index: &Index, source: &Source) -> Result<Vec<ShardPlace>> {
+    let mut places = Vec::with_capacity(index.shard_count() as usize);
+    for (number, shard) in index.head().shards().enumerate() {
+        let record = shard?.record();
+        let (object, version) = match source {
+            Source::Shards { base, .. } => (base.absolute(&record.name)?, record.version.clone()),
+            Source::Raw(folders) => {
+                let bucket = folders.get(number).map(|folder| folder.bucket.clone());
+                let object = ObjectName {
+                    bucket: bucket.unwrap_or_default(),
+                    key: record.name.clone(),
+                };
+                (object, None)
+            }
+        };
+        let name = format!("{}/{}", object.bucket, object.key).into();
+        places.push(ShardPlace {
+            object,
+            version,
+            name,
+            record,
+        });
+    }
+    Ok(places)
+}
+
+/// Samples and bytes of each shard, and which data it is.
+fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
+    let mut sizes = Vec::with_capacity(places.len());
+    let mut versions = Vec::with_capacity(places.len());
+    for (shard, place) in index.head().shards().zip(places) {
+        let shard = shard?;
+        sizes.push(ShardSize {
+            samples: shard.samples(),
+            bytes: place.record.bytes,
+        });
+        versions.push(version_of(
+            index,
+            place,
+            shard.first_sample()..shard.first_sample() + shard.samples(),
+        )?);
+    }
+    let parts = places.iter().zip(&versions).zip(&sizes);
+    let parts =
+        parts.map(|((place, version), size)| (place.record.name.as_str(), version.as_str(), size.samples));
+    let fingerprint = Fingerprint::of(parts);
+    Shape::new(sizes, fingerprint)
+}
+
+/// The version of a shard; of a raw folder a fingerprint of all objects.
+fn version_of(index: &Index, place: &ShardPlace, samples: std::ops::Range<u64>) -> Result<String> {
+    use forebay_dataset::index::Value;
+    if place.record.layout == Layout::OneObject {
+        return Ok(place.record.version.clone().unwrap_or_default());
+    }
+    let mut objects = Vec::new();
+    for number in samples {
+        let key = String::from_utf8_lossy(index.key(number)?.unwrap_or_default()).into_owned();
+        let version = match index.value(forebay_dataset::raw::VERSION_COLUMN, number)? {
+            Some(Value::Text(version)) => version.to_owned(),
+            _ => String::new(),
+        };
+        objects.push((key, version));
+    }
+    let parts = objects
+        .iter()
+        .map(|(key, version)| (key.as_str(), version.as_str(), 1));
+    Ok(Fingerprint::of(parts).to_string())
+}

@@ -1,0 +1,219 @@
+//! Reads samples: their places, as few ranges as make sense, one question to the node, every checksum compared.
+//!
+//! Samples that lie close together in one shard are read as one range ([`GAP_BYTES_MAX`], [`RANGE_BYTES_MAX`]); each is a part of its view. A field is
+//! compared with the CRC32C of the index, whatever the node has checked before: this is the last place before the bytes are used.
+//!
+//! One sample's fault is that sample's result. What no sample can help (the node is gone, the index is damaged) is the error of the call.
+
+use std::time::Instant;
+
+use forebay_client::{Item, ItemRange, Sources, View};
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::index::{Sample, Value};
+use forebay_dataset::raw::VERSION_COLUMN;
+use forebay_dataset::shard::Layout;
+
+use crate::dataset::Inner;
+use crate::sample::{FieldBytes, SampleBytes};
+
+/// Bytes between two samples that are read along with them: headers of a tar.
+const GAP_BYTES_MAX: u64 = 4 << 10;
+/// A joined range is not longer; a larger one would hold memory for the slowest of its samples.
+const RANGE_BYTES_MAX: u64 = 1 << 20;
+
+/// What was read.
+#[derive(Default)]
+pub(crate) struct Fetched {
+    /// In the order in which they were asked for.
+    pub(crate) samples: Vec<Result<SampleBytes>>,
+    /// Where the bytes came from.
+    pub(crate) sources: Sources,
+    /// Time that the node took.
+    pub(crate) read_ns: u64,
+    /// Time for places, checksums and putting together.
+    pub(crate) check_ns: u64,
+}
+
+/// Bytes of a shard that are read at once.
+struct Run {
+    shard: u32,
+    start: u64,
+    end: u64,
+    /// A sample in it; of raw files the only one.
+    number: u64,
+}
+
+/// Reads these samples of a dataset; each has a result of its own.
+pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
+    let started = Instant::now();
+    let mut samples = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let mut sample = dataset.index.sample(*number)?;
+        dataset.shard(sample.shard)?.check_random_access()?;
+        dataset.select(&mut sample);
+        samples.push(sample);
+    }
+    let (runs, run_of) = join(dataset, numbers, &samples);
+    let items = runs
+        .iter()
+        .map(|run| item(dataset, run))
+        .collect::<Result<Vec<_>>>()?;
+    let asked = Instant::now();
+    let views = dataset.client.get_batch(items)?;
+    let answered = Instant::now();
+    let mut fetched = Fetched::default();
+    for view in views.iter().flatten() {
+        add(&mut fetched.sources, view.sources());
+    }
+    for ((number, sample), run) in numbers.iter().zip(&samples).zip(&run_of) {
+        let bytes = run.map(|run| (&runs[run], &views[run]));
+        fetched.samples.push(cut(dataset, source, *number, sample, bytes));
+    }
+    fetched.read_ns = nanoseconds(answered - asked);
+    fetched.check_ns = nanoseconds(asked - started) + nanoseconds(answered.elapsed());
+    Ok(fetched)
+}
+
+pub(crate) fn nanoseconds(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn add(sum: &mut Sources, more: Sources) {
+    sum.ram += more.ram;
+    sum.nvme += more.nvme;
+    sum.lake += more.lake;
+    sum.copied += more.copied;
+}
+
+/// Ranges for all samples, and which one each sample is in; none if it has no bytes.
+fn join(dataset: &Inner, numbers: &[u64], samples: &[Sample<'_>]) -> (Vec<Run>, Vec<Option<usize>>) {
+    let spans: Vec<_> = samples.iter().map(Sample::span).collect();
+    let mut order: Vec<usize> = (0..samples.len()).filter(|at| spans[*at].is_some()).collect();
+    order.sort_unstable_by_key(|at| (samples[*at].shard, spans[*at].map(|span| span.start())));
+    let mut runs: Vec<Run> = Vec::with_capacity(order.len());
+    let mut run_of = vec![None; samples.len()];
+    for at in order {
+        let Some(span) = spans[at] else { continue };
+        let (shard, start, end) = (samples[at].shard, span.start(), span.end());
+        let joins = dataset.layout(shard) == Layout::OneObject;
+        match runs.last_mut() {
+            Some(run)
+                if joins
+                    && run.shard == shard
+                    && start <= run.end.saturating_add(GAP_BYTES_MAX)
+                    && end.max(run.end) - run.start <= RANGE_BYTES_MAX =>
+            {
+                run.end = run.end.max(end);
+            }
+            _ => runs.push(Run {
+                shard,
+                start,
+                end,
+                number: numbers[at],
+            }),
+        }
+        run_of[at] = Some(runs.len() - 1);
+    }
+    (runs, run_of)
+}
+
+fn item(dataset: &Inner, run: &Run) -> Result<Item> {
+    let place = dataset.shard(run.shard)?;
+    let mut object = place.object.clone();
+    let mut version = place.version.clone();
+    if place.record_layout() == Layout::ObjectPerSample {
+        let key = dataset.index.key(run.number)?.unwrap_or_default();
+        object.key.push_str(&String::from_utf8_lossy(key));
+        version = match dataset.index.value(VERSION_COLUMN, run.number)? {
+            Some(Value::Text(version)) if !version.is_empty() => Some(version.to_owned()),
+            _ => None,
+        };
+    }
+    let range = ItemRange::Range {
+        offset: run.start,
+        length: run.end - run.start,
+    };
+    Ok(Item {
+        object,
+        range,
+        version,
+    })
+}
+
+/// Cuts a sample out of the view that it lies in, and checks it.
+fn cut(
+    dataset: &Inner,
+    source: usize,
+    number: u64,
+    sample: &Sample<'_>,
+    bytes: Option<(&Run, &Result<View>)>,
+) -> Result<SampleBytes> {
+    let place = dataset.shard(sample.shard)?;
+    let about = |error: Error| {
+        let error = error.with("shard", &place.name).with("sample", number);
+        match sample.key {
+            Some(key) => error.with("key", String::from_utf8_lossy(key)),
+            None => error,
+        }
+    };
+    let (start, view) = match bytes {
+        None => (0, None),
+        Some((run, Ok(view))) if view.len() as u64 == run.end - run.start => (run.start, Some(view)),
+        Some((run, Ok(view))) => {
+            let message = "the shard ends before the sample does; upload it again, or index it again";
+            let error = Error::new(Kind::Corrupt, message).with("offset", run.start);
+            return Err(about(
+                error
+                    .with("bytes", view.len())
+                    .with("expected", run.end - run.start),
+            ));
+        }
+        Some((_, Err(error))) => return Err(about(explain(error))),
+    };
+    let mut fields = Vec::with_capacity(sample.fields.len());
+    for field in &sample.fields {
+        let name = dataset.field_name(field.name);
+        let range = match view {
+            Some(_) if field.bytes > 0 => {
+                let first = (field.offset - start) as usize;
+                first..first + field.bytes as usize
+            }
+            _ => 0..0,
+        };
+        let view = view.filter(|_| field.bytes > 0).cloned();
+        let bytes = FieldBytes::new(name, view, range);
+        if field
+            .crc32c
+            .is_some_and(|expected| crc32c::crc32c(&bytes) != expected)
+        {
+            let message = "the bytes of the sample are not those that were indexed: the shard is damaged; upload it again";
+            let error = Error::new(Kind::Corrupt, message).with("field", field.name);
+            return Err(about(
+                error.with("offset", field.offset).with("bytes", field.bytes),
+            ));
+        }
+        fields.push(bytes);
+    }
+    Ok(SampleBytes {
+        source,
+        number,
+        shard: place.name.clone(),
+        key: sample.key.map(Into::into),
+        fields,
+    })
+}
+
+/// What the error of a range means for a sample.
+fn explain(error: &Error) -> Error {
+    match error.kind() {
+        Kind::Changed | Kind::PreconditionFailed => {
+            let message = "the shard was replaced since it was indexed; open the dataset again to index it (forebay dataset index URL)";
+            Error::new(Kind::Changed, message).caused_by(error.share())
+        }
+        Kind::OutOfRange => {
+            let message = "the shard ends before the sample does; upload it again, or index it again";
+            Error::new(Kind::Corrupt, message).caused_by(error.share())
+        }
+        _ => error.share(),
+    }
+}

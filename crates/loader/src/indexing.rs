@@ -1,0 +1,207 @@
+//! The index of a dataset: taken as it is stored, mended where shards changed, or built.
+//!
+//! An index is believed only if every shard has the name, size and version that it was built from. What does not fit is built anew, shard by
+//! shard (`indexing/build.rs`), and the whole stored again (`indexing/stored.rs`). Of raw folders the index is their listing, which has to be asked for
+//! anyway to know whether something changed: it is built each time, in memory, and has no CRCs of its own.
+
+mod build;
+mod stored;
+
+use forebay_client::Client;
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::index::{Index, IndexBuilder, ShardIndex};
+use forebay_dataset::raw::{RawBuilder, RawObject};
+use forebay_dataset::shard::ShardRecord;
+
+use crate::DatasetOptions;
+use crate::source::{Base, RawFolder, ShardObject, Source};
+use stored::{Place, Stored, Written};
+
+/// What is done if there is no index, or one that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Rebuild {
+    /// Nothing: opening fails and says what to do.
+    Never,
+    /// What is missing or changed is built.
+    #[default]
+    Changed,
+    /// Everything is built, whatever is there.
+    Always,
+}
+
+/// Where the index of an open dataset came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexOrigin {
+    /// It was stored, and it fits.
+    Stored,
+    /// It was built now, wholly or partly, and stored.
+    Built,
+    /// It was built now and is in memory only: the lake takes no writes, storing was not wanted, or it is of raw files.
+    InMemory,
+}
+
+/// How far the building of an index is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Bytes read.
+    pub bytes_done: u64,
+    /// Bytes to read.
+    pub bytes_total: u64,
+    /// Shards that are complete.
+    pub shards_done: u64,
+    /// Shards to read.
+    pub shards_total: u64,
+}
+
+/// Told now and then while an index is built, from any thread.
+pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Sync);
+
+/// The index of what was found.
+pub(crate) fn open(
+    client: &Client,
+    source: &Source,
+    options: &DatasetOptions,
+    progress: Option<OnProgress<'_>>,
+) -> Result<(Index, IndexOrigin)> {
+    match source {
+        Source::Raw(folders) => Ok((raw(folders, options)?, IndexOrigin::InMemory)),
+        Source::Shards {
+            base,
+            shards,
+            encodings,
+        } => {
+            let indexing = Indexing {
+                client,
+                base,
+                shards,
+                encodings,
+                options,
+                progress,
+            };
+            indexing.open()
+        }
+    }
+}
+
+/// The index of raw folders: what their listings say.
+fn raw(folders: &[RawFolder], options: &DatasetOptions) -> Result<Index> {
+    let mut index = IndexBuilder::new();
+    for folder in folders {
+        let mut builder = RawBuilder::new(&folder.prefix, options.labels.clone());
+        for object in &folder.objects {
+            builder.object(&RawObject {
+                name: object.key.get(folder.prefix.len()..).unwrap_or_default(),
+                bytes: object.bytes,
+                version: &object.version,
+                crc32c: None,
+            })?;
+        }
+        index.add(builder.finish()?)?;
+    }
+    Index::from_bytes(index.finish()?)
+}
+
+/// Everything that the indexing of shards needs.
+struct Indexing<'a> {
+    client: &'a Client,
+    base: &'a Base,
+    shards: &'a [ShardObject],
+    encodings: &'a [(String, String)],
+    options: &'a DatasetOptions,
+    progress: Option<OnProgress<'a>>,
+}
+
+impl Indexing<'_> {
+    fn open(&self) -> Result<(Index, IndexOrigin)> {
+        let place = Place::of(self.base, self.shards, self.options)?;
+        let stored = match self.options.rebuild {
+            Rebuild::Always => Stored {
+                index: None,
+                version: place.version(self.client)?,
+            },
+            Rebuild::Never | Rebuild::Changed => place.load(self.client)?,
+        };
+        let changed = self.changed(stored.index.as_ref())?;
+        if changed.is_empty()
+            && let Some(index) = stored.index
+        {
+            return Ok((index, IndexOrigin::Stored));
+        }
+        if self.options.rebuild == Rebuild::Never {
+            let message = "the dataset has no index; build it: forebay dataset index URL";
+            return Err(Error::new(Kind::NotFound, message).with("index", place.name()));
+        }
+        let built = build::shards(self, &changed)?;
+        let bytes = self.join(built, stored.index.as_ref())?;
+        self.keep(&place, stored.version, bytes)
+    }
+
+    /// Numbers of the shards that the stored index does not know as they are.
+    ///
+    /// Errors: what is wrong with the first one, if nothing may be built.
+    fn changed(&self, stored: Option<&Index>) -> Result<Vec<usize>> {
+        let Some(index) = stored.filter(|index| index.shard_count() as usize == self.shards.len()) else {
+            return Ok((0..self.shards.len()).collect());
+        };
+        let mut changed = Vec::new();
+        for (number, shard) in self.shards.iter().enumerate() {
+            let known = index.shard(u32::try_from(number).unwrap_or(u32::MAX))?.record();
+            let checked = known.check(shard.bytes, Some(&shard.version));
+            match checked {
+                Err(error) if self.options.rebuild == Rebuild::Never => return Err(error),
+                Ok(()) if self.is_about(&known, shard) => {}
+                _ => changed.push(number),
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Whether a record is about this shard and knows all that is wanted.
+    fn is_about(&self, known: &ShardRecord, shard: &ShardObject) -> bool {
+        known.name == self.base.relative(&shard.name)
+            && known.format == shard.format
+            && (known.sha256.is_some() || !self.options.with_sha256)
+    }
+
+    /// New shards and, between them, those of the stored index.
+    fn join(&self, built: Vec<Option<ShardIndex>>, stored: Option<&Index>) -> Result<Vec<u8>> {
+        let mut index = IndexBuilder::new();
+        for (field, encoding) in self.encodings {
+            index.encoding(field, encoding);
+        }
+        if let Some(tokens) = &self.options.tokens {
+            index.option("tokens", stored::token_text(tokens));
+        }
+        for (number, shard) in (0_u32..).zip(built) {
+            let missing = || Error::new(Kind::Internal, "a shard was neither built nor stored");
+            let shard = match shard {
+                Some(shard) => shard,
+                None => stored.ok_or_else(missing)?.shard_index(number)?,
+            };
+            index.add(shard)?;
+        }
+        index.finish()
+    }
+
+    /// Stores the index, or says why not; whoever was faster is believed if its index fits.
+    fn keep(&self, place: &Place, before: Option<String>, bytes: Vec<u8>) -> Result<(Index, IndexOrigin)> {
+        if !self.options.store {
+            return Ok((Index::from_bytes(bytes)?, IndexOrigin::InMemory));
+        }
+        match place.store(self.client, &bytes, before) {
+            Written::Done => Ok((Index::from_bytes(bytes)?, IndexOrigin::Built)),
+            Written::Refused(error) => {
+                tracing::warn!(index = %place.name(), %error, "cannot store the dataset index, keeping it in memory");
+                Ok((Index::from_bytes(bytes)?, IndexOrigin::InMemory))
+            }
+            Written::Overtaken => {
+                let other = place.load(self.client)?.index;
+                let fits = |index: &Index| self.changed(Some(index)).is_ok_and(|changed| changed.is_empty());
+                match other.filter(fits) {
+                    Some(index) => Ok((index, IndexOrigin::Stored)),
+                    None => Ok((Index::from_bytes(bytes)?, IndexOrigin::InMemory)),
+                }
+            }
+        }
+    }
+}

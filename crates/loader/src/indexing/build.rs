@@ -1,0 +1,145 @@
+//! Builds the parts of an index: each shard is streamed once, several at a time.
+//!
+//! A thread takes the next shard, asks for it in ranges of [`RANGE_BYTES`], in the version that was found, and pushes them through a
+//! [`ShardScan`]; so a shard that is replaced meanwhile is an error and not a mixture. Threads live as long as the call. The first error stops
+//! all of them. Memory: one range per thread, held by the node, and the finished parts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use forebay_client::ItemRange;
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::index::ShardIndex;
+use forebay_dataset::scan::{ScanOptions, ShardScan};
+use forebay_dataset::shard::ShardRecord;
+use parking_lot::Mutex;
+
+use super::{Indexing, Progress};
+use crate::source::ShardObject;
+
+/// One request for bytes of a shard.
+const RANGE_BYTES: u64 = 8 << 20;
+/// Threads, at most.
+const THREADS_MAX: usize = 64;
+
+/// The parts of the shards with these numbers; `None` at all others.
+pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Vec<Option<ShardIndex>>> {
+    let build = Build {
+        indexing,
+        numbers,
+        next: AtomicUsize::new(0),
+        stopped: AtomicBool::new(false),
+        bytes_done: AtomicU64::new(0),
+        bytes_total: numbers.iter().map(|number| indexing.shards[*number].bytes).sum(),
+        shards_done: AtomicU64::new(0),
+        results: Mutex::new(Ok(indexing.shards.iter().map(|_| None).collect())),
+    };
+    let threads = indexing
+        .options
+        .build_threads
+        .clamp(1, THREADS_MAX)
+        .min(numbers.len());
+    std::thread::scope(|scope| {
+        // The calling thread is one of them.
+        for _ in 1..threads {
+            scope.spawn(|| build.work());
+        }
+        build.work();
+    });
+    build.results.into_inner()
+}
+
+struct Build<'a> {
+    indexing: &'a Indexing<'a>,
+    numbers: &'a [usize],
+    next: AtomicUsize,
+    stopped: AtomicBool,
+    bytes_done: AtomicU64,
+    bytes_total: u64,
+    shards_done: AtomicU64,
+    results: Mutex<Result<Vec<Option<ShardIndex>>>>,
+}
+
+impl Build<'_> {
+    fn work(&self) {
+        while !self.stopped.load(Ordering::Relaxed) {
+            let Some(number) = self.numbers.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
+                return;
+            };
+            let built = self.shard(&self.indexing.shards[*number]);
+            let mut results = self.results.lock();
+            match (built, results.as_mut()) {
+                (Ok(shard), Ok(parts)) => parts[*number] = Some(shard),
+                (Err(error), Ok(_)) => {
+                    *results = Err(error);
+                    self.stopped.store(true, Ordering::Relaxed);
+                }
+                (_, Err(_)) => {}
+            }
+        }
+    }
+
+    fn shard(&self, shard: &ShardObject) -> Result<ShardIndex> {
+        let name = self.indexing.base.relative(&shard.name);
+        let record = ShardRecord::new(name, shard.format, shard.bytes).with_version(&shard.version);
+        let options = ScanOptions {
+            codec: shard.codec,
+            with_sha256: self.indexing.options.with_sha256,
+            tokens: self.indexing.options.tokens.clone(),
+            ..ScanOptions::new(shard.format)
+        };
+        let mut scan = ShardScan::new(record, options);
+        let mut offset = 0;
+        while offset < shard.bytes {
+            self.check()?;
+            let range = ItemRange::Range {
+                offset,
+                length: RANGE_BYTES.min(shard.bytes - offset),
+            };
+            let view = self
+                .indexing
+                .client
+                .get(&shard.name, range, Some(&shard.version))?;
+            if view.is_empty() {
+                return Err(
+                    Error::new(Kind::Internal, "a range of a shard came empty").with("shard", &shard.name)
+                );
+            }
+            scan.push(&view)?;
+            offset += view.len() as u64;
+            self.told(view.len() as u64, 0);
+        }
+        let built = scan.finish()?;
+        self.told(0, 1);
+        Ok(built)
+    }
+
+    /// Whether to go on.
+    fn check(&self) -> Result<()> {
+        let interrupted = self
+            .indexing
+            .options
+            .interrupt
+            .as_ref()
+            .is_some_and(|interrupt| interrupt());
+        if interrupted || self.stopped.load(Ordering::Relaxed) {
+            return Err(Error::new(
+                Kind::Cancelled,
+                "interrupted while the dataset was indexed",
+            ));
+        }
+        Ok(())
+    }
+
+    fn told(&self, bytes: u64, shards: u64) {
+        let bytes_done = self.bytes_done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let shards_done = self.shards_done.fetch_add(shards, Ordering::Relaxed) + shards;
+        if let Some(progress) = self.indexing.progress {
+            progress(Progress {
+                bytes_done,
+                bytes_total: self.bytes_total,
+                shards_done,
+                shards_total: self.numbers.len() as u64,
+            });
+        }
+    }
+}

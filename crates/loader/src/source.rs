@@ -1,0 +1,147 @@
+//! What a dataset is made of: shards with size and version, or the objects of raw folders.
+//!
+//! Made once when a dataset is opened (`source/find.rs` asks the node), read by the indexing, then dropped. The names of shards that an
+//! index keeps are relative to [`Base`], the folder that all of them have in common; so a folder that is copied elsewhere with its index
+//! keeps it.
+
+mod find;
+
+use forebay_client::{ListedObject, Name, ObjectName};
+use forebay_core::Result;
+use forebay_dataset::shard::{Codec, Format};
+
+pub(crate) use find::find;
+
+/// A shard that is one object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ShardObject {
+    pub(crate) name: Name,
+    pub(crate) bytes: u64,
+    pub(crate) version: String,
+    pub(crate) format: Format,
+    /// What a document beside it says; `None`: look at its first bytes.
+    pub(crate) codec: Option<Codec>,
+}
+
+/// A folder in which every object is a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RawFolder {
+    pub(crate) bucket: String,
+    /// With its slash; empty for a whole bucket.
+    pub(crate) prefix: String,
+    /// Keys are whole.
+    pub(crate) objects: Vec<ListedObject>,
+}
+
+/// All of a dataset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Source {
+    Shards {
+        base: Base,
+        shards: Vec<ShardObject>,
+        /// How fields are encoded, where a document says so.
+        encodings: Vec<(String, String)>,
+    },
+    Raw(Vec<RawFolder>),
+}
+
+/// The bucket and folder that all shards have in common.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Base {
+    /// `None`: they lie in several buckets.
+    bucket: Option<String>,
+    /// With its slash, or empty.
+    folder: String,
+    /// Where the first shard lies: bucket and folder.
+    first: (String, String),
+}
+
+impl Base {
+    /// Of these names, which are not none.
+    pub(crate) fn of(names: &[Name]) -> Self {
+        let Some(first) = names.first() else {
+            return Self {
+                bucket: None,
+                folder: String::new(),
+                first: Default::default(),
+            };
+        };
+        let mut folder = folder_of(first.key());
+        for name in names {
+            while !name.key().starts_with(folder) {
+                folder = folder_of(folder.trim_end_matches('/'));
+            }
+        }
+        let one_bucket = names.iter().all(|name| name.bucket() == first.bucket());
+        Self {
+            bucket: one_bucket.then(|| first.bucket().to_owned()),
+            folder: if one_bucket {
+                folder.to_owned()
+            } else {
+                String::new()
+            },
+            first: (first.bucket().to_owned(), folder_of(first.key()).to_owned()),
+        }
+    }
+
+    /// The name of a shard as an index keeps it.
+    pub(crate) fn relative(&self, name: &Name) -> String {
+        match &self.bucket {
+            Some(_) => name.key()[self.folder.len().min(name.key().len())..].to_owned(),
+            None => name.to_string(),
+        }
+    }
+
+    /// The object behind such a name.
+    pub(crate) fn absolute(&self, relative: &str) -> Result<ObjectName> {
+        let name = match &self.bucket {
+            Some(bucket) => Name::new(bucket, &format!("{}{relative}", self.folder)),
+            None => Name::parse(relative),
+        };
+        Ok(name?.to_wire())
+    }
+
+    /// Bucket and folder in which things about the dataset are kept.
+    pub(crate) fn home(&self) -> (&str, &str) {
+        match &self.bucket {
+            Some(bucket) => (bucket, &self.folder),
+            None => (&self.first.0, &self.first.1),
+        }
+    }
+}
+
+/// Everything up to the last slash.
+fn folder_of(key: &str) -> &str {
+    &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn base(names: &[&str]) -> Base {
+        Base::of(
+            &names
+                .iter()
+                .map(|name| Name::parse(name).unwrap())
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn names_are_relative_to_the_common_folder() {
+        for (names, home, relative) in [
+            (&["b/a/x/1.tar", "b/a/x/2.tar"][..], ("b", "a/x/"), "1.tar"),
+            (&["b/a/x/1.tar", "b/a/y/2.tar"], ("b", "a/"), "x/1.tar"),
+            (&["b/1.tar", "b/a/2.tar"], ("b", ""), "1.tar"),
+            (&["b/ab/1.tar", "b/a/2.tar"], ("b", ""), "ab/1.tar"),
+            (&["b/a/1.tar", "c/a/1.tar"], ("b", "a/"), "b/a/1.tar"),
+        ] {
+            let base = base(names);
+            let first = Name::parse(names[0]).unwrap();
+            assert_eq!(base.home(), home, "{names:?}");
+            assert_eq!(base.relative(&first), relative, "{names:?}");
+            assert_eq!(base.absolute(relative).unwrap(), first.to_wire());
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Asks the node which shards there are: few questions, however many names.
+//!
+//! Up to [`STATS_MAX`] names are asked for one by one; more are looked up in a listing of what their beginnings have in common. A folder (a name that
+//! ends in `/`, or a bucket alone) is listed once; names that start with a dot are skipped, so our own `.forebay/` is. What kind of
+//! dataset a folder is: MDS if it has an `index.json` that is one; else the one format that the endings of its objects suggest; else raw files.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use forebay_client::{Client, Entry, ItemRange, ListOptions, ListedObject, Name};
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::mds::MdsIndex;
+use forebay_dataset::shard::Format;
+
+use super::{Base, RawFolder, ShardObject, Source};
+use crate::pattern::expand;
+
+/// Names that are asked for one by one.
+const STATS_MAX: usize = 8;
+/// Names that an error tells.
+const TOLD_MAX: usize = 5;
+const SCHEME: &str = "forebay://";
+const MDS_INDEX: &str = "index.json";
+
+/// The dataset behind these names. `format` overrules what endings suggest.
+///
+/// Errors: `NotFound` names what is missing; `InvalidInput` if the format cannot be known.
+pub(crate) fn find<S: AsRef<str>>(client: &Client, patterns: &[S], format: Option<Format>) -> Result<Source> {
+    let names = expand(patterns)?;
+    if names.is_empty() {
+        return Err(Error::new(
+            Kind::InvalidInput,
+            "a dataset needs at least one name",
+        ));
+    }
+    let mut parts = Vec::new();
+    let mut objects = Vec::new();
+    for name in names {
+        let plain = name.strip_prefix(SCHEME).unwrap_or(&name);
+        if plain.ends_with('/') || !plain.contains('/') {
+            flush(client, &mut objects, format, &mut parts)?;
+            parts.push(folder(client, plain, format)?);
+        } else {
+            objects.push(Name::parse(&name)?);
+        }
+    }
+    flush(client, &mut objects, format, &mut parts)?;
+    join(parts)
+}
+
+/// What one name or a run of names gave.
+enum Part {
+    Shards(Vec<ShardObject>, Vec<(String, String)>),
+    Raw(RawFolder),
+}
+
+fn join(parts: Vec<Part>) -> Result<Source> {
+    let (mut shards, mut encodings, mut raw) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for part in parts {
+        match part {
+            Part::Shards(mut some, how) => {
+                shards.append(&mut some);
+                encodings.extend(how);
+            }
+            Part::Raw(folder) => raw.push(folder),
+        }
+    }
+    if !raw.is_empty() && !shards.is_empty() {
+        let message = "shards and folders of raw files cannot be one dataset; mix two datasets instead";
+        return Err(Error::new(Kind::InvalidInput, message).with("folder", &raw[0].prefix));
+    }
+    if !raw.is_empty() {
+        return Ok(Source::Raw(raw));
+    }
+    let names: Vec<Name> = shards
+        .iter()
+        .map(|shard: &ShardObject| shard.name.clone())
+        .collect();
+    Ok(Source::Shards {
+        base: Base::of(&names),
+        shards,
+        encodings: encodings.into_iter().collect(),
+    })
+}
+
+/// Finds the named objects that were collected so far.
+fn flush(
+    client: &Client,
+    names: &mut Vec<Name>,
+    format: Option<Format>,
+    parts: &mut Vec<Part>,
+) -> Result<()> {
+    let names = std::mem::take(names);
+    if names.is_empty() {
+        return Ok(());
+    }
+    let found = if names.len() <= STATS_MAX {
+        stat_each(client, &names)?
+    } else {
+        look_up(client, &names)?
+    };
+    let missing: Vec<&Name> = names.iter().filter(|name| !found.contains_key(*name)).collect();
+    if !missing.is_empty() {
+        return Err(missing_shards(&missing, names.len()));
+    }
+    let mut shards = Vec::with_capacity(names.len());
+    for name in names {
+        let (bytes, version) = found[&name].clone();
+        let format = format_of(&name, format)?;
+        shards.push(ShardObject {
+            name,
+            bytes,
+            version,
+            format,
+            codec: None,
+        });
+    }
+    parts.push(Part::Shards(shards, Vec::new()));
+    Ok(())
+}
+
+type Found = HashMap<Name, (u64, String)>;
+
+fn stat_each(client: &Client, names: &[Name]) -> Result<Found> {
+    let mut found = Found::new();
+    for name in names {
+        match client.stat(name) {
+            Ok(stat) => drop(found.insert(name.clone(), (stat.bytes, stat.version))),
+            Err(error) if error.kind() == Kind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(found)
+}
+
+/// One listing per bucket, of what the names there have in common.
+fn look_up(client: &Client, names: &[Name]) -> Result<Found> {
+    let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for name in names {
+        wanted.entry(name.bucket()).or_default().insert(name.key());
+    }
+    let mut found = Found::new();
+    for (bucket, keys) in wanted {
+        let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
+            continue;
+        };
+        let shared = first
+            .chars()
+            .zip(last.chars())
+            .take_while(|(one, other)| one == other);
+        let prefix: String = shared.map(|(one, _)| one).collect();
+        each_object(client, bucket, &prefix, |object| {
+            if keys.contains(object.key.as_str()) {
+                let name = Name::new(bucket, &object.key)?;
+                found.insert(name, (object.bytes, object.version));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+fn each_object(
+    client: &Client,
+    bucket: &str,
+    prefix: &str,
+    mut take: impl FnMut(ListedObject) -> Result<()>,
+) -> Result<()> {
+    let options = ListOptions {
+        prefix: prefix.to_owned(),
+        ..ListOptions::default()
+    };
+    for entry in client.list(bucket, options)? {
+        if let Entry::Object(object) = entry? {
+            take(object)?;
+        }
+    }
+    Ok(())
+}
+
+fn missing_shards(missing: &[&Name], all: usize) -> Error {
+    let told: Vec<String> = missing.iter().take(TOLD_MAX).map(ToString::to_string).collect();
+    let message = "shards of the dataset are not there; correct the name, or upload them";
+    let error = Error::new(Kind::NotFound, message).with("first", told.join(" "));
+    error.with("missing", missing.len()).with("shards", all)
+}
+
+fn format_of(name: &Name, given: Option<Format>) -> Result<Format> {
+    given.or_else(|| Format::of_name(name.key())).ok_or_else(|| {
+        let message = "the name of the shard does not tell its format; say which it is: tar, tfrecord, mds, jsonl, npy or bin";
+        Error::new(Kind::InvalidInput, message).with("shard", name)
+    })
+}
+
+/// Everything below a folder.
+fn folder(client: &Client, plain: &str, format: Option<Format>) -> Result<Part> {
+    let (bucket, prefix) = plain.split_once('/').unwrap_or((plain, ""));
+    let mut objects = Vec::new();
+    each_object(client, bucket, prefix, |object| {
+        let below = object.key.get(prefix.len()..).unwrap_or_default();
+        let hidden = below.split('/').any(|part| part.starts_with('.'));
+        if !hidden && !below.is_empty() && !below.ends_with('/') {
+            objects.push(object);
+        }
+        Ok(())
+    })?;
+    if objects.is_empty() {
+        let message = "there is nothing in the folder of the dataset; correct the name, or upload the shards";
+        return Err(Error::new(Kind::NotFound, message).with("folder", plain));
+    }
+    let index_json = format!("{prefix}{MDS_INDEX}");
+    let has_index = objects.iter().any(|object| object.key == index_json);
+    if has_index && matches!(format, None | Some(Format::Mds)) {
+        let document = client.get(&Name::new(bucket, &index_json)?, ItemRange::Whole, None)?;
+        match MdsIndex::parse(&document) {
+            Ok(index) => return mds(&index, bucket, prefix, &objects),
+            // Many things are called index.json.
+            Err(error) if format.is_some() => return Err(error.with("object", index_json)),
+            Err(_) => {}
+        }
+    }
+    match folder_format(&objects, format).map_err(|error| error.with("folder", plain))? {
+        Format::Raw => Ok(Part::Raw(RawFolder {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+            objects,
+        })),
+        format => pick(bucket, objects, format).map(|shards| Part::Shards(shards, Vec::new())),
+    }
+}
+
+/// The one format that the names suggest; raw files if they suggest none.
+fn folder_format(objects: &[ListedObject], given: Option<Format>) -> Result<Format> {
+    if let Some(format) = given {
+        return Ok(format);
+    }
+    let mut formats: Vec<&str> = Vec::new();
+    let mut last = Format::Raw;
+    for format in objects.iter().filter_map(|object| Format::of_name(&object.key)) {
+        if !formats.contains(&format.as_str()) {
+            formats.push(format.as_str());
+            last = format;
+        }
+    }
+    if formats.len() > 1 {
+        let message = "the folder holds several formats; say which one the dataset is, or name its shards";
+        return Err(Error::new(Kind::InvalidInput, message).with("formats", formats.join(" ")));
+    }
+    Ok(last)
+}
+
+/// The objects of a format; all, if none has an ending that says so.
+fn pick(bucket: &str, objects: Vec<ListedObject>, format: Format) -> Result<Vec<ShardObject>> {
+    let is_one = |object: &ListedObject| Format::of_name(&object.key) == Some(format);
+    let some = objects.iter().any(is_one);
+    let objects = objects.into_iter().filter(|object| !some || is_one(object));
+    let shard = |object: ListedObject| {
+        let name = Name::new(bucket, &object.key)?;
+        Ok(ShardObject {
+            name,
+            bytes: object.bytes,
+            version: object.version,
+            format,
+            codec: None,
+        })
+    };
+    objects.map(shard).collect()
+}
+
+/// The shards of an MDS dataset, as its document has them.
+fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -> Result<Part> {
+    let there: HashMap<&str, &ListedObject> = objects
+        .iter()
+        .map(|object| (object.key.as_str(), object))
+        .collect();
+    let (mut shards, mut missing, mut encodings) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for shard in &index.shards {
+        encodings.extend(
+            shard
+                .columns
+                .iter()
+                .map(|(name, how)| (name.to_owned(), how.to_owned())),
+        );
+        let stored = shard.stored();
+        let name = Name::new(bucket, &format!("{prefix}{}", stored.name))?;
+        match there.get(name.key()) {
+            None => missing.push(name),
+            Some(object) if object.bytes != stored.bytes => {
+                let message = "a shard does not have the size that index.json says; upload it again";
+                let error = Error::new(Kind::Corrupt, message).with("shard", &name);
+                return Err(error.with("bytes", object.bytes).with("expected", stored.bytes));
+            }
+            Some(object) => shards.push(ShardObject {
+                name,
+                bytes: object.bytes,
+                version: object.version.clone(),
+                format: Format::Mds,
+                codec: Some(shard.codec()?),
+            }),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(missing_shards(
+            &missing.iter().collect::<Vec<_>>(),
+            index.shards.len(),
+        ));
+    }
+    Ok(Part::Shards(shards, encodings.into_iter().collect()))
+}
