@@ -9,8 +9,9 @@
 //! 3. *child*: takes that connection as its lifeline, lets go of all connections of its parent, and gives the locks back. The sockets that
 //!    other threads of the parent were using are replaced by a dead one in place, so that their numbers stay taken.
 //!
-//! If the session cannot be opened (the node is overloaded or slow), the child keeps the parent's lifeline open, and the parent never gives the
-//! leases of that moment back: the memory is held until both are gone, which is safe. A node that is gone writes to nothing.
+//! If the session cannot be opened (the node is overloaded or slow), the child keeps the parent's lifeline open, and neither ever gives the
+//! leases of that moment back: the memory is held until both are gone, which is safe. What the child asks later it asks in a session of its
+//! own, because of two processes in one session each would give back what the other looks at. A node that is gone writes to nothing.
 //! The handlers do not log and do not call the interrupt; the child's only frees memory, closes and duplicates descriptors.
 #![allow(
     unsafe_code,
@@ -63,7 +64,7 @@ enum Heir {
     Nothing,
     /// A session of its own that shares all leases.
     Session(Box<Link>),
-    /// The parent's session.
+    /// The parent's session, for as long as the child lives; it asks nothing in it.
     Shared,
 }
 
@@ -138,10 +139,9 @@ fn prepare_client(local: Arc<Local>) -> Prepared {
 }
 
 fn inherit(local: &Local, state: &mut State) -> Heir {
-    let Some(link) = &state.link else {
+    let Some(generation) = state.generation else {
         return Heir::Nothing;
     };
-    let generation = link.generation;
     let handles: Vec<Handle> = state
         .leases
         .live()
@@ -196,18 +196,31 @@ extern "C" fn child() {
 fn become_child(state: &mut State, heir: Heir, dead: Option<&OwnedFd>) {
     state.leave_parent();
     match heir {
-        Heir::Nothing => state.link = None,
-        Heir::Session(link) => state.link = Some(*link),
-        Heir::Shared => {}
+        Heir::Nothing => {
+            state.link = None;
+            state.inherited.clear();
+        }
+        Heir::Session(link) => {
+            state.link = Some(*link);
+            state.inherited.clear();
+        }
+        Heir::Shared => {
+            let lifeline = state.link.take().map(|link| link.lifeline);
+            state.inherited.extend(lifeline);
+        }
     }
-    let lifeline = state.link.as_ref().map(|link| Arc::clone(link.lifeline.socket()));
-    let own = lifeline.as_ref().map(AsRawFd::as_raw_fd);
+    let lifelines = state.link.iter().map(|link| &link.lifeline);
+    let kept: Vec<_> = lifelines
+        .chain(&state.inherited)
+        .map(|connection| Arc::clone(connection.socket()))
+        .collect();
     for socket in state.sockets.iter().filter_map(Weak::upgrade) {
-        let Some(dead) = dead.filter(|_| Some(socket.as_raw_fd()) != own) else {
+        let is_kept = kept.iter().any(|kept| Arc::ptr_eq(kept, &socket));
+        let Some(dead) = dead.filter(|_| !is_kept) else {
             continue;
         };
         // SAFETY: both are open descriptors; the number stays valid for its owner, which finds a dead socket behind it.
         unsafe { libc::dup3(dead.as_raw_fd(), socket.as_raw_fd(), libc::O_CLOEXEC) };
     }
-    state.sockets = lifeline.iter().map(Arc::downgrade).collect();
+    state.sockets = kept.iter().map(Arc::downgrade).collect();
 }

@@ -7,8 +7,8 @@ mod fixture;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fixture::{FakeNode, Reply, connect, item, name, pattern, until};
-use forebay_client::ItemRange;
+use fixture::{FakeNode, Folder, Reply, connect, item, name, pattern, until};
+use forebay_client::{ItemRange, ViewHandle};
 use forebay_core::wire::{Answer, Failure, Request};
 use forebay_core::{Error, Kind};
 
@@ -254,4 +254,76 @@ fn a_buffer_of_the_parent_cannot_be_put_by_the_child() {
             PutOptions::default(),
         )
         .unwrap();
+}
+
+#[test]
+fn a_child_that_meets_another_node_forgets_what_its_parent_mapped() {
+    let folder = Folder::new();
+    let mut node = FakeNode::start_at(&folder.socket(), 1);
+    node.books().add_object("a", &pattern(8, 5000));
+    let client = connect(&node);
+    let first = client.get(&name("a"), ItemRange::Whole, None).unwrap();
+    let segment = first.handle();
+    drop(first);
+    node.stop();
+    let node = FakeNode::start_at(&folder.socket(), 2);
+    node.books().next = 1000; // Every node begins to count anew.
+    node.books().add_object("a", &pattern(9, 5000));
+    let pid = fork(|| {
+        client
+            .get(&name("a"), ItemRange::Whole, None)
+            .is_ok_and(|view| view.handle() != segment && view[..] == pattern(9, 5000))
+    });
+    assert_eq!(wait_for(pid), 0);
+}
+
+#[test]
+fn a_child_without_a_session_of_its_own_does_not_ask_in_that_of_its_parent() {
+    let node = FakeNode::start();
+    node.books().add_object("a", &pattern(10, 5000));
+    let client = connect(&node);
+    let view = client.get(&name("a"), ItemRange::Whole, None).unwrap();
+    let refused = Arc::new(AtomicBool::new(false));
+    let refuse_once = Arc::clone(&refused);
+    node.hook(move |request| {
+        let busy = Failure::from(&Error::new(Kind::Busy, "too many sessions"));
+        let opens = matches!(request, Request::Hello(hello) if hello.session.is_none());
+        let refuses = opens && !refuse_once.swap(true, Ordering::SeqCst);
+        refuses.then(|| Reply::Answer(Answer::Failed(busy), None))
+    });
+    let (mut read, mut write) = std::io::pipe().unwrap();
+    let signal = Signal::new();
+    let pid = fork(|| {
+        let fresh = client.get(&name("a"), ItemRange::Whole, None);
+        let handle = fresh
+            .as_ref()
+            .map_or(Vec::new(), |view| view.handle().encode().unwrap());
+        std::io::Write::write_all(&mut write, &handle).unwrap();
+        // SAFETY: the child ends by `_exit`, so the owner of this descriptor never closes it a second time.
+        unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&write)) };
+        Signal {
+            read: signal.read.try_clone().unwrap(),
+            write: None,
+        }
+        .wait_after_closing(&signal);
+        fresh.is_ok_and(|fresh| fresh[..] == view[..])
+    });
+    drop(write);
+    let mut handle = Vec::new();
+    std::io::Read::read_to_end(&mut read, &mut handle).unwrap();
+    assert!(refused.load(Ordering::SeqCst));
+    let handle = ViewHandle::decode(&handle).unwrap();
+    let shared = client.open_handle(&handle).unwrap();
+    assert_eq!(
+        node.books().holders(),
+        3,
+        "the first view, and both processes of the second"
+    );
+    drop(shared);
+    client.ping().unwrap();
+    until("the parent let go of its share", || node.books().holders() == 2);
+    drop(signal);
+    assert_eq!(wait_for(pid), 0);
+    until("the child's share ended with it", || node.books().holders() == 1);
+    assert_eq!(view[..], pattern(10, 5000));
 }

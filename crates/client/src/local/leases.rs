@@ -32,6 +32,9 @@ pub(crate) struct Leases {
     releasing: HashSet<u64>,
     /// Never given back: a forked child looks at them without a session of its own.
     pinned: HashSet<u64>,
+    /// Shares that were asked for and not yet answered, by lease. Nothing is given back meanwhile: the node counts one share for the whole
+    /// process, so the return of one view would end the share that another thread is about to get.
+    asked: HashMap<u64, u32>,
     flushed: Instant,
 }
 
@@ -43,6 +46,7 @@ impl Leases {
             pending_bytes: 0,
             releasing: HashSet::new(),
             pinned: HashSet::new(),
+            asked: HashMap::new(),
             flushed: Instant::now(),
         }
     }
@@ -54,8 +58,36 @@ impl Leases {
         held.bytes += bytes;
     }
 
-    /// Holds a lease that this process may still have; `false` if it does not.
-    pub(crate) fn hold_again(&mut self, lease: u64, bytes: u64) -> bool {
+    /// Takes a share in a lease of another process, or says what is needed for that.
+    pub(crate) fn begin_share(&mut self, lease: u64, bytes: u64) -> Share {
+        if self.releasing.contains(&lease) {
+            return Share::Ending;
+        }
+        if self.hold_again(lease, bytes) {
+            return Share::Held;
+        }
+        *self.asked.entry(lease).or_insert(0) += 1;
+        Share::Ask
+    }
+
+    /// The node has answered whether the lease is shared, or nobody knows (`None`).
+    pub(crate) fn end_share(&mut self, lease: u64, bytes: u64, is_shared: Option<bool>) {
+        if let Some(asked) = self.asked.get_mut(&lease) {
+            *asked -= 1;
+            if *asked == 0 {
+                self.asked.remove(&lease);
+            }
+        }
+        match is_shared {
+            Some(true) => self.hold(lease, bytes),
+            Some(false) => {}
+            None if self.pending.contains(&lease) => {}
+            None => self.give_back(lease),
+        }
+    }
+
+    /// Holds a lease that this process certainly has; `false` if it does not, or nobody knows.
+    fn hold_again(&mut self, lease: u64, bytes: u64) -> bool {
         let waiting = self.pending.iter().position(|pending| *pending == lease);
         if let Some(index) = waiting {
             self.pending.swap_remove(index);
@@ -64,11 +96,6 @@ impl Leases {
         }
         self.hold(lease, bytes);
         true
-    }
-
-    /// Whether its release is on its way, so that asking for a share in it would race with that.
-    pub(crate) fn is_releasing(&self, lease: u64) -> bool {
-        self.releasing.contains(&lease)
     }
 
     /// A view ended.
@@ -80,9 +107,16 @@ impl Leases {
         if held.views == 0 {
             self.pending_bytes += held.bytes;
             self.live.remove(&lease);
-            if !self.pinned.contains(&lease) {
-                self.pending.push(lease);
-            }
+            self.give_back(lease);
+        }
+    }
+
+    /// Nobody looks at it: goes back unless a child or another thread needs it.
+    fn give_back(&mut self, lease: u64) {
+        let is_needed =
+            self.live.contains_key(&lease) || self.pinned.contains(&lease) || self.asked.contains_key(&lease);
+        if !is_needed {
+            self.pending.push(lease);
         }
     }
 
@@ -139,6 +173,17 @@ impl Leases {
     }
 }
 
+/// What it takes to share a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// It is this process's already.
+    Held,
+    /// It is on its way back, or was sent back and nobody knows whether that arrived: too late.
+    Ending,
+    /// The node has to be asked; [`Leases::end_share`] follows.
+    Ask,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,9 +197,9 @@ mod tests {
         assert!(leases.take_pending().is_empty());
         leases.drop_view(7);
         assert_eq!(leases.take_pending(), [7]);
-        assert!(leases.is_releasing(7));
+        assert_eq!(leases.begin_share(7, 10), Share::Ending);
         leases.confirm(&[7]);
-        assert!(!leases.is_releasing(7));
+        assert_eq!(leases.begin_share(7, 10), Share::Ask);
     }
 
     #[test]
@@ -184,12 +229,49 @@ mod tests {
         let mut leases = Leases::new();
         leases.hold(1, 10);
         leases.drop_view(1);
-        assert!(leases.hold_again(1, 10));
+        assert_eq!(leases.begin_share(1, 10), Share::Held);
         assert!(leases.take_pending().is_empty());
         leases.drop_view(1);
         assert_eq!(leases.take_pending(), [1]);
-        assert!(!leases.hold_again(1, 10));
-        assert!(leases.is_releasing(1));
+        assert_eq!(leases.begin_share(1, 10), Share::Ending);
+    }
+
+    #[test]
+    fn what_was_sent_back_once_is_not_held_again_when_it_has_to_be_said_again() {
+        let mut leases = Leases::new();
+        leases.hold(1, 10);
+        leases.drop_view(1);
+        let sent = leases.take_pending();
+        leases.say_again(sent); // The connection broke; the node may have read it.
+        assert_eq!(leases.begin_share(1, 10), Share::Ending);
+        assert_eq!(leases.take_pending(), [1]);
+    }
+
+    #[test]
+    fn nothing_is_given_back_while_another_thread_asks_for_a_share_in_it() {
+        let mut leases = Leases::new();
+        assert_eq!(leases.begin_share(1, 10), Share::Ask);
+        assert_eq!(leases.begin_share(1, 10), Share::Ask);
+        leases.end_share(1, 10, Some(true));
+        leases.drop_view(1);
+        assert!(
+            leases.take_pending().is_empty(),
+            "the other one is not answered yet"
+        );
+        leases.end_share(1, 10, Some(true));
+        leases.drop_view(1);
+        assert_eq!(leases.take_pending(), [1]);
+    }
+
+    #[test]
+    fn a_share_that_nobody_knows_about_is_given_back() {
+        let mut leases = Leases::new();
+        assert_eq!(leases.begin_share(1, 10), Share::Ask);
+        leases.end_share(1, 10, None);
+        assert_eq!(leases.take_pending(), [1]);
+        assert_eq!(leases.begin_share(2, 10), Share::Ask);
+        leases.end_share(2, 10, Some(false));
+        assert!(leases.take_pending().is_empty());
     }
 
     #[test]

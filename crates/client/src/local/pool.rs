@@ -204,7 +204,10 @@ impl Local {
                 if state.process == process {
                     state.connecting = false;
                     self.changed.notify_all();
-                    state.link = Some(opened?);
+                    let forgotten = state.enter(opened?);
+                    drop(state);
+                    drop(forgotten);
+                    state = self.state();
                 }
                 continue;
             }

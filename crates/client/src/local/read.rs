@@ -8,6 +8,7 @@ use std::time::Instant;
 use forebay_core::wire::{self, Answer, Failure, Found, Handle, Item, ItemRange, Request, ViewPart};
 use forebay_core::{Error, Kind, Result};
 
+use super::leases::Share;
 use super::pool::{Again, Taken};
 use super::segments::Segment;
 use super::session::Local;
@@ -246,24 +247,33 @@ impl Local {
         bytes: u64,
         wait: &Wait,
     ) -> Result<bool> {
-        {
+        let begun = {
             let mut state = self.state();
-            if state.leases.hold_again(lease, bytes) {
-                return Ok(true);
+            if state.life != taken.life {
+                return Err(went_away());
             }
-            if state.leases.is_releasing(lease) {
-                return Ok(false);
-            }
+            state.leases.begin_share(lease, bytes)
+        };
+        match begun {
+            Share::Held => return Ok(true),
+            Share::Ending => return Ok(false),
+            Share::Ask => {}
         }
         let handles = vec![Handle { generation, lease }];
-        match taken.ask(&Request::Adopt { handles }, wait)? {
-            Answer::Adopted(lives) if lives == [true] => {
-                self.state().leases.hold(lease, bytes);
-                Ok(true)
-            }
-            Answer::Adopted(lives) if lives == [false] => Ok(false),
-            other => Err(taken.connection().misunderstood(&other)),
+        let answer = taken.ask(&Request::Adopt { handles }, wait);
+        let shared = match answer {
+            Ok(Answer::Adopted(lives)) if lives.len() == 1 => Ok(lives == [true]),
+            Ok(other) => Err(taken.connection().misunderstood(&other)),
+            Err(error) => Err(error),
+        };
+        let mut state = self.state();
+        if state.life != taken.life {
+            return Err(went_away());
         }
+        state
+            .leases
+            .end_share(lease, bytes, shared.as_ref().ok().copied());
+        shared
     }
 }
 

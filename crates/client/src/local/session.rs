@@ -34,6 +34,10 @@ pub(crate) struct Local {
 pub(crate) struct State {
     /// The session with the node, if there is one.
     pub(crate) link: Option<Link>,
+    /// The node's life that leases and mapped segments belong to. A forked child may meet another one, which uses the same numbers.
+    pub(crate) generation: Option<u64>,
+    /// In a forked child that could not have a session: those of its parents, kept open because they hold leases that the child looks at.
+    pub(crate) inherited: Vec<Connection>,
     /// Counts sessions that were lost; leases, segments and regions belong to one life.
     pub(crate) life: u64,
     /// Counts forks; staging buffers and regions belong to one process.
@@ -70,6 +74,8 @@ impl Local {
     pub(crate) fn new(path: PathBuf, options: ClientOptions) -> Arc<Self> {
         let state = State {
             link: None,
+            generation: None,
+            inherited: Vec::new(),
             life: 0,
             process: 0,
             connecting: false,
@@ -188,7 +194,19 @@ impl State {
         self.untold.clear();
         self.regions.clear();
         let segments = std::mem::replace(&mut self.segments, Segments::new());
+        self.generation = None;
+        self.idle.append(&mut self.inherited);
         (self.link.take(), std::mem::take(&mut self.idle), segments)
+    }
+
+    /// Enters a session. What was mapped of another node is forgotten; it is returned, to be dropped after the lock is given back.
+    #[must_use]
+    pub(super) fn enter(&mut self, link: Link) -> Option<impl Sized + use<>> {
+        let is_other = self.generation.is_some_and(|known| known != link.generation);
+        let forgotten = is_other.then(|| self.forget_node());
+        self.generation = Some(link.generation);
+        self.link = Some(link);
+        forgotten
     }
 
     /// In a forked child: everything but leases and mapped segments is the parent's.
