@@ -282,6 +282,51 @@ fn an_interrupted_read_ends_soon_and_its_late_leases_are_given_back() {
 }
 
 #[test]
+fn memory_that_comes_after_its_put_was_given_up_goes_back() {
+    let node = FakeNode::start();
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    let client = Client::connect(ClientOptions {
+        interrupt: Some(Arc::new(move || flag.load(Ordering::SeqCst))),
+        ..options(&node.path())
+    })
+    .unwrap();
+    let requests: [fn(&Request) -> bool; 2] = [
+        |request| matches!(request, Request::Allocate { .. }),
+        |request| matches!(request, Request::BeginWrite(_)),
+    ];
+    node.books().buffer_bytes_max = 1000;
+    for (is_stalled, bytes) in requests.into_iter().zip([100, 5000]) {
+        let seen = Arc::new(AtomicBool::new(false));
+        let stalled = Arc::clone(&seen);
+        node.hook(move |request| {
+            let read = is_stalled(request);
+            stalled.fetch_or(read, Ordering::SeqCst);
+            read.then_some(Reply::AfterGate)
+        });
+        let writing = client.clone();
+        let writer = std::thread::spawn(move || {
+            let content = pattern(6, bytes);
+            writing.put(&name("a"), PutSource::Slice(&content), PutOptions::default())
+        });
+        until("the put is stalled", || seen.load(Ordering::SeqCst));
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(writer.join().unwrap().unwrap_err().kind(), Kind::Cancelled);
+        stop.store(false, Ordering::SeqCst);
+        node.unhook();
+        node.open_gate();
+        let has_come = || node.books().log.iter().any(is_stalled);
+        until("the answer was given", has_come);
+        until("what it brought is given back", || {
+            client.ping().unwrap();
+            let books = node.books();
+            books.buffers.is_empty() && books.writes.is_empty()
+        });
+        node.close_gate();
+    }
+}
+
+#[test]
 fn a_stalled_node_is_a_timeout() {
     let node = FakeNode::start();
     let client = Client::connect(ClientOptions {

@@ -1,8 +1,8 @@
 //! One connection to a node: frames out, frames in, descriptors beside them.
 //!
 //! A connection answers in order, so that a message whose answer nobody waits for (a release, or a question that was
-//! given up) is only *owed*: its answer is read before that of the next question. A question that was given up may still bring leases;
-//! [`Connection::settle`] finds them, so that nothing is held for nobody. A connection that broke, or said something that
+//! given up) is only *owed*: its answer is read before that of the next question. A question that was given up may still bring leases
+//! or buffers; [`Connection::settle`] finds them, so that nothing is held for nobody. A connection that broke, or said something that
 //! cannot be understood, is `lost` and never used again.
 
 use std::collections::VecDeque;
@@ -43,6 +43,30 @@ pub(crate) enum Owed {
     Told,
     /// A question that was given up.
     Abandoned,
+}
+
+/// What answers have brought that nobody waits for any more.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    /// Leases, to be given back.
+    pub(crate) leases: Vec<u64>,
+    /// How to give back the rest.
+    pub(crate) returns: Vec<Request>,
+}
+
+impl Late {
+    fn take(&mut self, answer: Answer) {
+        match answer {
+            Answer::Read(items) => {
+                let views = items.into_iter().filter_map(|item| item.ok()?.view);
+                self.leases.extend(views.map(|view| view.lease));
+            }
+            Answer::Buffer(place) => self.returns.push(Request::Free { buffer: place.buffer }),
+            Answer::Writing { write, .. } => self.returns.push(Request::AbortWrite { write }),
+            Answer::Region { region } => self.returns.push(Request::Unregister { region }),
+            _ => {}
+        }
+    }
 }
 
 /// A connection after its `Hello`.
@@ -228,16 +252,12 @@ impl Connection {
         self.descriptors.pop()
     }
 
-    /// Reads owed answers that are there already, without waiting. Returns leases of questions that were given up.
-    pub(crate) fn settle(&mut self) -> Vec<u64> {
-        let mut found = Vec::new();
+    /// Reads owed answers that are there already, without waiting. Returns what questions that were given up have brought.
+    pub(crate) fn settle(&mut self) -> Late {
+        let mut late = Late::default();
         while !self.lost && !self.owed.is_empty() {
             match self.try_receive(RecvFlags::DONTWAIT) {
-                Ok(Some(Answer::Read(items))) => {
-                    let views = items.into_iter().filter_map(|item| item.ok()?.view);
-                    found.extend(views.map(|view| view.lease));
-                }
-                Ok(Some(_)) => {}
+                Ok(Some(answer)) => late.take(answer),
                 Ok(None) | Err(_) => break,
             }
             if let Some(owed) = self.owed.pop_front() {
@@ -245,7 +265,7 @@ impl Connection {
             }
         }
         self.descriptors.clear();
-        found
+        late
     }
 
     /// Gives back memory that one long answer took.

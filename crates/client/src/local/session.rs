@@ -173,8 +173,9 @@ impl State {
 
     /// Takes a connection back, with what it knows about leases.
     pub(super) fn check_in(&mut self, mut connection: Connection) {
-        let unused = connection.settle();
-        self.leases.return_unused(unused);
+        let late = connection.settle();
+        self.leases.return_unused(late.leases);
+        self.untold.extend(late.returns);
         let confirmed = connection.take_confirmed();
         self.leases.confirm(&confirmed);
         if connection.is_lost() {
