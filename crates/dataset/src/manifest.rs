@@ -51,14 +51,14 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of these files; names are relative to the folder of the manifest.
+    /// The manifest of these files; names are relative to the folder of the manifest, a `./` before them is dropped.
     ///
     /// # Errors
     /// `InvalidInput` if a name is empty, too long, comes twice or leads out of the folder.
     pub fn new(entries: impl IntoIterator<Item = (String, Digest)>) -> Result<Self> {
         let mut manifest = Self::default();
         for (name, digest) in entries {
-            manifest.add(name, digest)?;
+            manifest.add(&name, digest)?;
         }
         Ok(manifest)
     }
@@ -71,7 +71,7 @@ impl Manifest {
         let mut manifest = Self::default();
         for line in text::lines(text) {
             let (number, line) = line?;
-            let added = text::parse_line(line).and_then(|(name, digest)| manifest.add(name, digest));
+            let added = text::parse_line(line).and_then(|(name, digest)| manifest.add(&name, digest));
             added.map_err(|error| error.with("line", number))?;
         }
         Ok(manifest)
@@ -103,12 +103,13 @@ impl Manifest {
         Check::new(self)
     }
 
-    fn add(&mut self, name: String, digest: Digest) -> Result<()> {
-        check_name(&name)?;
-        if self.entries.contains_key(&name) {
+    fn add(&mut self, name: &str, digest: Digest) -> Result<()> {
+        let name = name.trim_start_matches("./");
+        check_name(name)?;
+        if self.entries.contains_key(name) {
             return Err(Error::new(Kind::InvalidInput, "a manifest names each file once").with("name", name));
         }
-        self.entries.insert(name, digest);
+        self.entries.insert(name.to_owned(), digest);
         Ok(())
     }
 }

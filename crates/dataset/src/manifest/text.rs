@@ -60,7 +60,7 @@ pub(super) fn parse_line(line: &str) -> Result<(String, Digest)> {
         ));
     }
     let name = if escaped { unescape(name)? } else { name.to_owned() };
-    Ok((name.strip_prefix("./").map(str::to_owned).unwrap_or(name), digest))
+    Ok((name, digest))
 }
 
 fn unescape(name: &str) -> Result<String> {

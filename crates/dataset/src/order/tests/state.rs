@@ -40,6 +40,26 @@ proptest! {
     }
 
     #[test]
+    fn whatever_a_state_says_is_an_order_or_an_error(
+        shape in shapes(), seed: u64, epoch: u64, position: u64, size: u64, runs_min: u32, shift in 0_u32..64,
+        in_bytes: bool, take in prop_oneof![any::<u64>(), 0_u64..20],
+    ) {
+        let size = size >> shift;
+        let span = if in_bytes { Span::Bytes(size) } else { Span::Samples(size) };
+        let plan = Plan::new(shape, OrderOptions::default()).unwrap();
+        let mut state = plan.state(epoch, position.min(take));
+        state.sources[0].seed = seed;
+        state.sources[0].shuffle = Shuffle::Window(Window { span, runs_min: runs_min >> (shift / 2) });
+        state.sources[0].epoch_samples = take;
+        if let Ok(resumed) = plan.resume(&State::from_json(&state.to_json()).unwrap()) {
+            let order = resumed.epoch(state.epoch);
+            for (position, sample) in all(&order).into_iter().enumerate() {
+                prop_assert_eq!(order.position_of(sample), Some(position as u64));
+            }
+        }
+    }
+
+    #[test]
     fn a_change_of_ranks_in_mid_epoch_changes_nothing(
         plan in plans(), before in (1_u64..4, 1_u64..4), after in (1_u64..4, 1_u64..4), steps in 0_u64..30,
     ) {
