@@ -14,6 +14,7 @@ Importing it starts nothing: no thread, no connection.
 
 from forebay._native import VERSION as __version__
 from forebay._native import View, WritableBuffer
+from forebay._writer import ObjectWriter
 from forebay.errors import (
     AlreadyExistsError,
     BusyError,
@@ -57,6 +58,7 @@ __all__ = [
     "Node",
     "NotFoundError",
     "ObjectInfo",
+    "ObjectWriter",
     "OutOfRangeError",
     "PreconditionFailedError",
     "PutReceipt",

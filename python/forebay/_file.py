@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import io
 import tempfile
+import weakref
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from forebay._writer import ObjectWriter
 from forebay.errors import AlreadyExistsError
 
 if TYPE_CHECKING:
@@ -28,8 +30,14 @@ WINDOW_BYTES_MAX = 4 << 20
 WINDOW_BYTES_MIN = 64 << 10
 #: Reads from this size on are not taken from the window.
 DIRECT_BYTES_MIN = 1 << 20
-#: A file that is written stays in memory up to this size and goes to a temporary file beyond.
+#: A file that is written in a transaction stays in memory up to this size and goes to a temporary file beyond.
 SPOOL_BYTES_MAX = 64 << 20
+#: Files of this process that are sent to the node while they are written, at most; a node has a limit for all of them.
+STREAMS_MAX = 8
+
+
+#: Files that are sent while they are written.
+_streams: weakref.WeakSet[WriteFile] = weakref.WeakSet()
 
 
 class ReadFile(io.RawIOBase):
@@ -183,7 +191,11 @@ def _reopen(fs: ForebayFileSystem, path: str, version: str, position: int) -> Re
 
 
 class WriteFile(io.RawIOBase):
-    """An object that is being written. Nobody sees it before `close`, which returns when the lake has it."""
+    """An object that is being written. Nobody sees it before `close`, which returns when the lake has it.
+
+    What is written goes on to the node part by part, so that the file may be larger than memory. Only where that cannot
+    be, it waits in a temporary file: in a transaction, which decides later, and when this process has many files open.
+    """
 
     mode = "wb"
 
@@ -195,8 +207,13 @@ class WriteFile(io.RawIOBase):
         self.path = self.name = path
         self._if_absent = if_absent
         self._autocommit = autocommit
-        self._spool = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES_MAX))  # noqa: SIM115 - closed by commit
-        self._spool.write(start)
+        self._target: BinaryIO
+        if autocommit and len(_streams) < STREAMS_MAX:
+            self._target = cast(BinaryIO, fs.node.writer(path, if_absent=if_absent))
+            _streams.add(self)
+        else:
+            self._target = cast(BinaryIO, tempfile.SpooledTemporaryFile(SPOOL_BYTES_MAX))  # noqa: SIM115 - see commit
+        self._target.write(start)
 
     def writable(self) -> bool:
         """It is."""
@@ -204,14 +221,14 @@ class WriteFile(io.RawIOBase):
 
     def tell(self) -> int:
         """How much was written."""
-        return self._spool.tell()
+        return self._target.tell()
 
     def write(self, data: Buffer) -> int:
         """Add bytes at the end."""
         if self.closed:
             raise ValueError("I/O operation on a closed file")
         with memoryview(data) as memory:
-            self._spool.write(memory)
+            self._target.write(memory)
             return memory.nbytes
 
     def close(self) -> None:
@@ -232,34 +249,20 @@ class WriteFile(io.RawIOBase):
         self.close()
 
     def commit(self) -> None:
-        """Write the object: from the spool into memory of the node, which hands it to the lake as it is."""
-        size = self._spool.tell()
-        self._spool.seek(0)
-        if size == 0:
-            self._put(b"")
-        else:
-            buffer = self.fs.node.alloc(size)
-            with memoryview(buffer) as memory:
-                fill(self._spool, memory)
-            self._put(buffer)
-        self._spool.close()
+        """Make the object visible."""
+        _streams.discard(self)
+        if not isinstance(self._target, ObjectWriter):
+            self._target.seek(0)
+            self.fs.node.put(self.path, self._target, if_absent=self._if_absent)
+        self._target.close()
 
     def discard(self) -> None:
         """Forget what was written."""
-        self._spool.close()
-
-    def _put(self, data: Any) -> None:
-        self.fs.node.put(self.path, data, if_absent=self._if_absent)
-
-
-def fill(file: BinaryIO, memory: memoryview) -> None:
-    """Read a file until the memory is full; `EOFError` if it ends before."""
-    done = 0
-    while done < len(memory):
-        count = file.readinto(memory[done:])  # type: ignore[attr-defined]
-        if not count:
-            raise EOFError(f"the file ended after {done} of {len(memory)} bytes")
-        done += count
+        _streams.discard(self)
+        if isinstance(self._target, ObjectWriter):
+            self._target.abort()
+        else:
+            self._target.close()
 
 
 def check_absent(fs: ForebayFileSystem, path: str) -> None:

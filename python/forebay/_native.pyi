@@ -14,6 +14,7 @@ __all__ = [
     "Client",
     "EmbeddedNode",
     "Listing",
+    "ObjectWriter",
     "View",
     "WritableBuffer",
     "error_kinds",
@@ -66,6 +67,12 @@ class WritableBuffer:
     def release(self) -> None: ...
 
 @final
+class ObjectWriter:
+    def write(self, data: Any) -> int: ...
+    def finish(self) -> tuple[str, int]: ...
+    def abort(self) -> None: ...
+
+@final
 class Listing:
     def next(self) -> tuple[list[InfoRow], list[str]]: ...
 
@@ -87,6 +94,15 @@ class Client:
         if_absent: bool,
         if_version: str | None,
     ) -> tuple[str, int]: ...
+    def writer(
+        self,
+        name: str,
+        size: int | None,
+        content_type: str | None,
+        metadata: builtins.list[tuple[str, str]],
+        if_absent: bool,
+        if_version: str | None,
+    ) -> ObjectWriter: ...
     def alloc(self, bytes: int) -> WritableBuffer: ...
     def delete(self, name: str) -> None: ...
     def stat(self, name: str) -> InfoRow: ...

@@ -19,14 +19,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar
 
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.core import has_magic
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path, tokenize
 
-from forebay._file import WINDOW_BYTES_MAX, ReadFile, WriteFile, check_absent, fill
+from forebay._file import WINDOW_BYTES_MAX, ReadFile, WriteFile, check_absent
 from forebay.errors import ForebayError, NotFoundError, UnsupportedError
 from forebay.node import TIMEOUT_SECONDS, Item, Node, connect
 from forebay.objects import ObjectInfo
@@ -255,7 +255,7 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def put_file(
         self, lpath: Any, rpath: Any, callback: Any = DEFAULT_CALLBACK, mode: str = "overwrite", **_kwargs: Any
     ) -> None:
-        """Write a file from a local one, which is read straight into memory of the node."""
+        """Write a file from a local one, piece by piece, so that it may be larger than memory."""
         if os.path.isdir(lpath):
             self.makedirs(rpath, exist_ok=True)
             return
@@ -263,13 +263,10 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with open(lpath, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             callback.set_size(size)
-            if size == 0:
-                self.node.put(rpath, b"", if_absent=mode == "create")
-                return
-            buffer = self.node.alloc(size)
-            with memoryview(buffer) as memory:
-                _fill(file, memory, callback)
-        self.node.put(rpath, buffer, if_absent=mode == "create")
+            with self.node.writer(rpath, size=size, if_absent=mode == "create") as target:
+                while piece := file.read(WINDOW_BYTES_MAX):
+                    target.write(piece)
+                    callback.relative_update(len(piece))
 
     def cp_file(self, path1: Any, path2: Any, **_kwargs: Any) -> None:
         """Copy a file within the node's buckets."""
@@ -361,11 +358,3 @@ def _folders(names: Iterable[str], root: str) -> set[str]:
 
 def _from_end(place: int | None, size: int) -> int | None:
     return max(size + place, 0) if place is not None and place < 0 else place
-
-
-def _fill(file: BinaryIO, memory: memoryview, callback: Any) -> None:
-    step = 16 << 20
-    for start in range(0, len(memory), step):
-        part = memory[start : start + step]
-        fill(file, part)
-        callback.relative_update(len(part))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shutil
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 from forebay import _native
 from forebay._torch import as_buffer
+from forebay._writer import ObjectWriter
 from forebay.errors import AlreadyExistsError, ForebayError, NotFoundError, PreconditionFailedError, UnsupportedError
 from forebay.objects import InfoRow, Listing, ObjectInfo, PutReceipt, Stats
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What one call may take unless told otherwise.
 TIMEOUT_SECONDS = 60.0
+#: Bytes of a file that one step of `put` copies.
+COPY_BYTES = 4 << 20
 
 #: What can be asked for in a batch: a whole object, `(name, offset, length)`, or `(shard, member)`.
 Item = str | tuple[str, int, int] | tuple[str, str]
@@ -166,11 +170,12 @@ class Node:
         if_absent: bool = False,
         if_version: str | None = None,
     ) -> PutReceipt:
-        """Write an object and return when the lake has it.
+        """Write an object, whole or not at all, and return when the lake has it. It may be larger than any memory.
 
         Args:
             name: `bucket/key`.
-            data: Contiguous memory, which is copied once, or a buffer of `alloc`, which is not copied and is used up.
+            data: Contiguous memory, which is copied once; a buffer of `alloc`, which is not copied and is used up; or
+                an open binary file, which is read to its end, piece by piece.
             durability: When the call returns; `"lake"` is when the lake has the object.
             content_type: Its content type.
             metadata: User metadata.
@@ -180,6 +185,13 @@ class Node:
         """
         if durability != "lake":
             raise UnsupportedError(f'durability is "lake", not {durability!r}')
+        if hasattr(data, "readinto"):
+            with self.writer(
+                name, content_type=content_type, metadata=metadata, if_absent=if_absent, if_version=if_version
+            ) as target:
+                shutil.copyfileobj(data, target, COPY_BYTES)
+            assert target.receipt is not None  # closed without an error
+            return target.receipt
         pairs = [(str(key), str(value)) for key, value in (metadata or {}).items()]
         try:
             version, size = self._client.put(name, as_buffer(data), content_type, pairs, if_absent, if_version)
@@ -188,6 +200,34 @@ class Node:
                 raise AlreadyExistsError("there is such an object already", [("object", name)]) from refused
             raise
         return PutReceipt(version, size)
+
+    def writer(
+        self,
+        name: str,
+        *,
+        size: int | None = None,
+        content_type: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        if_absent: bool = False,
+        if_version: str | None = None,
+    ) -> ObjectWriter:
+        """Return a file to write an object to, piece by piece; the object is there when the file is closed.
+
+        Nothing of it is kept in this process but the last few MiB, so it may be larger than memory. The arguments are
+        those of `put`; `size` is the exact size of the object, if it is known.
+
+        >>> import forebay
+        >>> with forebay.open("memory://") as node:
+        ...     node.create_bucket("demo")
+        ...     with node.writer("demo/log") as file:
+        ...         for line in (b"one", b"two"):
+        ...             _ = file.write(line)
+        ...     bytes(node.get("demo/log"))
+        b'onetwo'
+        """
+        pairs = [(str(key), str(value)) for key, value in (metadata or {}).items()]
+        writer = self._client.writer(name, size, content_type, pairs, if_absent, if_version)
+        return ObjectWriter(writer, name, if_absent=if_absent)
 
     def alloc(self, size: int) -> WritableBuffer:
         """Return writable memory of the node, to build an object in; `put` of it copies nothing.

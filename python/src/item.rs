@@ -1,9 +1,9 @@
 //! What is asked for, from Python's words: names, ranges, tar members.
 
-use forebay_client::{Item, ItemRange, Name};
+use forebay_client::{Item, ItemRange, Name, ObjectName};
 use forebay_core::{Error, Kind, Result};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyList, PyString, PyTuple};
 
 use crate::error;
 
@@ -24,12 +24,36 @@ pub(crate) fn range(offset: i64, length: Option<u64>) -> Result<ItemRange> {
     }
 }
 
+/// Items of a batch.
+pub(crate) fn items(list: &Bound<'_, PyList>) -> PyResult<Vec<Item>> {
+    let mut names = LastName::default();
+    list.iter().map(|one| item(&one, &mut names)).collect()
+}
+
+/// The last name of a batch: the next one is mostly the same, and needs no second check.
+#[derive(Default)]
+struct LastName {
+    text: String,
+    object: Option<ObjectName>,
+}
+
+impl LastName {
+    fn object(&mut self, text: &str) -> Result<ObjectName> {
+        if let Some(object) = self.object.as_ref().filter(|_| self.text == text) {
+            return Ok(object.clone());
+        }
+        let object = Name::parse(text)?.to_wire();
+        text.clone_into(&mut self.text);
+        Ok(self.object.insert(object).clone())
+    }
+}
+
 /// One item of a batch: a name, `(name, offset, length)` or `(shard, member)`.
-pub(crate) fn item(object: &Bound<'_, PyAny>) -> PyResult<Item> {
+fn item(object: &Bound<'_, PyAny>, names: &mut LastName) -> PyResult<Item> {
     let py = object.py();
     let fail = |why: &Error| error::to_err(py, why);
     if let Ok(name) = object.cast::<PyString>() {
-        return to_item(name.to_str()?, ItemRange::Whole).map_err(|why| fail(&why));
+        return to_item(names, name.to_str()?, ItemRange::Whole).map_err(|why| fail(&why));
     }
     let Ok(tuple) = object.cast::<PyTuple>() else {
         return Err(error::invalid(
@@ -40,12 +64,12 @@ pub(crate) fn item(object: &Bound<'_, PyAny>) -> PyResult<Item> {
     match tuple.len() {
         2 => {
             let (name, member): (Bound<'_, PyString>, String) = tuple.extract()?;
-            to_item(name.to_str()?, ItemRange::Member(member)).map_err(|why| fail(&why))
+            to_item(names, name.to_str()?, ItemRange::Member(member)).map_err(|why| fail(&why))
         }
         3 => {
             let (name, offset, length): (Bound<'_, PyString>, i64, Option<u64>) = tuple.extract()?;
             let range = range(offset, length).map_err(|why| fail(&why))?;
-            to_item(name.to_str()?, range).map_err(|why| fail(&why))
+            to_item(names, name.to_str()?, range).map_err(|why| fail(&why))
         }
         _ => Err(error::invalid(
             py,
@@ -54,9 +78,9 @@ pub(crate) fn item(object: &Bound<'_, PyAny>) -> PyResult<Item> {
     }
 }
 
-fn to_item(name: &str, range: ItemRange) -> Result<Item> {
+fn to_item(names: &mut LastName, name: &str, range: ItemRange) -> Result<Item> {
     Ok(Item {
-        object: Name::parse(name)?.to_wire(),
+        object: names.object(name)?,
         range,
         version: None,
     })

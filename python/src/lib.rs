@@ -16,6 +16,7 @@ mod listing;
 mod node;
 mod view;
 mod waiting;
+mod writer;
 
 /// The native part of the package `forebay`.
 #[pyo3::pymodule]
@@ -36,6 +37,8 @@ mod _native {
     use crate::view::View;
     #[pymodule_export]
     use crate::waiting::Cancellation;
+    #[pymodule_export]
+    use crate::writer::ObjectWriter;
 
     /// The version of the package, which is the version of the node inside it.
     #[pymodule_export]

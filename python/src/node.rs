@@ -16,6 +16,7 @@ use crate::buffer::{Memory, Taken, WritableBuffer};
 use crate::listing::Listing;
 use crate::view::{self, View};
 use crate::waiting::{is_interrupted, wait};
+use crate::writer::ObjectWriter;
 use crate::{error, item};
 
 /// Bytes that one lease of a long `read` covers, so that it does not hold more of the node's memory than it is copying.
@@ -107,10 +108,7 @@ impl Client {
     /// Views and exceptions, in the order of the items.
     fn get_batch<'py>(&self, py: Python<'py>, items: &Bound<'py, PyList>) -> PyResult<Bound<'py, PyList>> {
         let client = self.client(py)?;
-        let items = items
-            .iter()
-            .map(|one| item::item(&one))
-            .collect::<PyResult<Vec<_>>>()?;
+        let items = item::items(items)?;
         let views = wait(py, || client.get_batch(items))?;
         let found = PyList::empty(py);
         for view in views {
@@ -202,14 +200,8 @@ impl Client {
         if_absent: bool,
         if_version: Option<String>,
     ) -> PyResult<(String, u64)> {
-        let condition = match (if_absent, if_version) {
-            (false, None) => Condition::None,
-            (true, None) => Condition::Absent,
-            (false, Some(version)) => Condition::Version(version),
-            (true, Some(_)) => return Err(error::invalid(py, "if_absent and if_version exclude each other")),
-        };
         let options = PutOptions {
-            condition,
+            condition: condition(py, if_absent, if_version)?,
             content_type,
             metadata,
             ..PutOptions::default()
@@ -230,6 +222,30 @@ impl Client {
             })
         }?;
         Ok((receipt.version, receipt.bytes))
+    }
+
+    /// An object that is written piece by piece; `size` is its size, if that is known.
+    #[pyo3(signature = (name, size, content_type, metadata, if_absent, if_version))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of one Python call")]
+    fn writer(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        size: Option<u64>,
+        content_type: Option<String>,
+        metadata: Vec<(String, String)>,
+        if_absent: bool,
+        if_version: Option<String>,
+    ) -> PyResult<ObjectWriter> {
+        let options = PutOptions {
+            condition: condition(py, if_absent, if_version)?,
+            content_type,
+            metadata,
+            ..PutOptions::default()
+        };
+        let client = self.client(py)?;
+        let name = Name::parse(name).map_err(|why| error::to_err(py, &why))?;
+        Ok(ObjectWriter::new(client.writer(&name, options, size)))
     }
 
     fn alloc(&self, py: Python<'_>, bytes: u64) -> PyResult<WritableBuffer> {
@@ -318,6 +334,15 @@ impl Client {
     fn close(&self, py: Python<'_>) {
         let client = self.client.write().take();
         py.detach(|| drop(client));
+    }
+}
+
+fn condition(py: Python<'_>, if_absent: bool, if_version: Option<String>) -> PyResult<Condition> {
+    match (if_absent, if_version) {
+        (false, None) => Ok(Condition::None),
+        (true, None) => Ok(Condition::Absent),
+        (false, Some(version)) => Ok(Condition::Version(version)),
+        (true, Some(_)) => Err(error::invalid(py, "if_absent and if_version exclude each other")),
     }
 }
 

@@ -102,6 +102,13 @@ impl ObjectWriter {
     /// Makes the object visible; returns when the lake has it.
     pub fn finish(mut self) -> Result<PutReceipt> {
         self.check()?;
+        if let Some(announced) = self.bytes_hint.filter(|announced| *announced != self.bytes) {
+            let message = "the object does not have the announced size; nothing was written";
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("object", &self.name)
+                .with("announced_bytes", announced)
+                .with("bytes", self.bytes));
+        }
         let gathered = std::mem::take(&mut self.gathered);
         let Some(mut upload) = self.upload.take() else {
             let options = std::mem::take(&mut self.options);

@@ -30,6 +30,9 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
 /// Environments that get the wheel of our own package.
 const WITH_WHEEL: [&str; 2] = ["python", "torch"];
 
+/// Reads that test_pressure.py makes in the heavy tier.
+const READS_HEAVY: &str = "1000000";
+
 pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tally) -> Result<()> {
     for (program, packages, _) in DEBIAN
         .into_iter()
@@ -62,11 +65,17 @@ pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tal
             Err(reason) => tally.fail(format!("e2e {name}: {reason:#}")),
         }
     }
-    the_package(stage, binary, &package, tally)
+    the_package(stage, binary, &package, heavy, tally)
 }
 
 /// The Python package: its wheel, installed as a user would, its tests, and the examples of its documentation.
-fn the_package(stage: &Stage<'_>, binary: &Path, folder: &Path, tally: &mut Tally) -> Result<()> {
+fn the_package(
+    stage: &Stage<'_>,
+    binary: &Path,
+    folder: &Path,
+    heavy: bool,
+    tally: &mut Tally,
+) -> Result<()> {
     let name = "python";
     let venv = match environment(stage, name) {
         Ok(venv) => venv,
@@ -77,6 +86,9 @@ fn the_package(stage: &Stage<'_>, binary: &Path, folder: &Path, tally: &mut Tall
     };
     let mut tests = pytest(stage, binary, &venv, name);
     tests.arg(folder);
+    if heavy {
+        tests.env("FOREBAY_TEST_READS", READS_HEAVY);
+    }
     finish(stage, &mut tests, name, tally)?;
     let mut examples = pytest(stage, binary, &venv, "python-examples");
     // From elsewhere: the installed package is tested, not the folder in the tree.
