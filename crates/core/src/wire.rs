@@ -8,6 +8,8 @@
 //! Read in this order: `wire/frame.rs` (magic, length, checksum), `wire/request.rs`, `wire/answer.rs`; then
 //! `wire/batch.rs`, the answer over HTTP.
 
+use std::time::Duration;
+
 mod answer;
 mod batch;
 mod frame;
@@ -30,6 +32,9 @@ pub use request::{
 
 /// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.
 pub const PROTOCOL: u16 = 1;
+
+/// How long an item of a batch may take if the client does not say, on the socket and over HTTP.
+pub const READ_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// Items in one batch, at most.
 pub const BATCH_ITEMS_MAX: usize = 8192;

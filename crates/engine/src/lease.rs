@@ -67,7 +67,12 @@ impl Engine {
         if request.version.is_some_and(|version| *version != info.version) {
             return None;
         }
-        let range = match request.range.resolve(info.bytes) {
+        self.try_lease_known(&info, request.range)
+    }
+
+    /// As [`Self::try_lease`], for an object whose metadata the caller has and believes.
+    pub fn try_lease_known(&self, info: &Arc<ObjectInfo>, range: &ItemRange) -> Option<Result<ObjectLease>> {
+        let range = match range.resolve(info.bytes) {
             Ok(range) => range,
             Err(error) => return Some(Err(error.with("key", &info.key))),
         };
@@ -75,7 +80,11 @@ impl Engine {
             Some(range) => Some(self.reservoir.try_lease_id(&info.object_id(), range)?),
             None => None,
         };
-        Some(Ok(ObjectLease { info, range, leased }))
+        Some(Ok(ObjectLease {
+            info: Arc::clone(info),
+            range,
+            leased,
+        }))
     }
 
     /// Leases a range, fetching what is missing. `place` is asked with the number of bytes before

@@ -201,16 +201,18 @@ impl Native {
             return;
         };
         for expired in self.leases.expire(oldest, now) {
-            parts.reservoir.abandon(&expired.grant.leased);
             counters::add(&self.counters.expired, 1);
-            tracing::warn!(
-                clients = expired.clients.join(", "),
-                bucket = %expired.grant.info.bucket,
-                key = %expired.grant.info.key,
-                bytes = expired.grant.leased.bytes(),
-                held_for_s = expired.held_for.as_secs(),
-                "a view is held too long, its memory leaves the cache"
-            );
+            for grant in &expired.grants {
+                parts.reservoir.abandon(&grant.leased);
+                tracing::warn!(
+                    clients = expired.clients.join(", "),
+                    bucket = %grant.info.bucket,
+                    key = %grant.info.key,
+                    bytes = grant.leased.bytes(),
+                    held_for_s = expired.held_for.as_secs(),
+                    "a view is held too long, its memory leaves the cache"
+                );
+            }
         }
     }
 }

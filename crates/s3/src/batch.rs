@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use forebay_core::wire::{
     self, BATCH_CONTENT_TYPE, BATCH_ITEMS_MAX, BATCH_PATH, FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, Item,
+    READ_TIMEOUT_DEFAULT,
 };
 use forebay_core::{Error, Kind, Result};
 use forebay_engine::Engine;
@@ -31,9 +32,6 @@ use crate::map;
 use crate::members::MemberIndex;
 
 pub(crate) use ahead::AHEAD_BYTES_MAX;
-
-/// An item waits so long for each of its pieces, unless the client says otherwise.
-const ITEM_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The name of the operation in logs and metrics.
 const OPERATION: &str = "Batch";
@@ -91,7 +89,7 @@ impl S3Route for BatchRoute {
         let (items, timeout_ms) = parse(&frame)
             .map_err(|error| map::failure_as(&error, S3ErrorCode::InvalidRequest, &request.extensions))?;
         let timeout = match timeout_ms {
-            0 => ITEM_TIMEOUT,
+            0 => READ_TIMEOUT_DEFAULT,
             ms => Duration::from_millis(u64::from(ms)),
         };
         let batch = Arc::new(item::Batch::new(self, context, timeout));

@@ -4,6 +4,9 @@
 //! handle (a forked child, a process that unpickles a view) becomes a holder by adopting it. A lease that is older than the
 //! time-out leaves the book too: the reservoir abandons its memory, so that the view stays valid and the cache gets its budget back.
 //!
+//! Small items of one batch share a lease ([`SHARED_BYTES_MAX`]): they are mostly let go together, and a lease costs as much as
+//! finding their bytes. What stays held for the sake of the last of them is little.
+//!
 //! Numbers grow and are never used twice, and a lease is numbered when it is entered, so the book is in the order of time: the scan for
 //! old leases looks at old ones only. Leases are dropped outside of the lock, because giving pages back takes other locks.
 
@@ -21,6 +24,10 @@ use super::sessions::Session;
 /// What a lease counts at least, so that many tiny ones have a limit too.
 const CHARGE_BYTES_MIN: u64 = 4096;
 
+/// Items of one batch share a lease up to so many bytes, and so many items.
+const SHARED_BYTES_MAX: u64 = 256 << 10;
+const SHARED_ITEMS_MAX: usize = 64;
+
 /// What a lease of so many bytes counts.
 pub(super) fn charge_of(bytes: u64) -> u64 {
     bytes.max(CHARGE_BYTES_MIN)
@@ -35,7 +42,8 @@ pub(super) struct Grant {
 
 #[derive(Debug)]
 struct Lease {
-    grant: Grant,
+    /// All of one domain.
+    grants: Vec<Grant>,
     /// What it counts for each holder.
     charged_bytes: u64,
     holders: Holders,
@@ -86,7 +94,7 @@ struct Book {
 /// A lease that was held too long.
 #[derive(Debug)]
 pub(super) struct Expired {
-    pub(super) grant: Grant,
+    pub(super) grants: Vec<Grant>,
     pub(super) held_for: Duration,
     /// Names of those who hold it.
     pub(super) clients: Vec<String>,
@@ -110,9 +118,12 @@ impl Leases {
         self.book.lock().sessions.insert(session.number, held);
     }
 
-    /// Enters leases with consecutive numbers and returns the first. `None` if the session has ended: nobody is left to hold them.
-    pub(super) fn enter(&self, session: &Session, grants: Vec<Grant>, now: Duration) -> Option<u64> {
-        let (count, bytes) = (grants.len() as u64, total_bytes(&grants));
+    /// Enters leases; returns the number for each grant. `None` if the session has ended: nobody is left to hold them.
+    pub(super) fn enter(&self, session: &Session, grants: Vec<Grant>, now: Duration) -> Option<Vec<u64>> {
+        let bytes = total_bytes(&grants);
+        let mut numbers = Vec::with_capacity(grants.len());
+        let groups = grouped(grants);
+        let count = groups.len() as u64;
         let mut book = self.book.lock();
         let Book {
             last_number,
@@ -121,16 +132,16 @@ impl Leases {
         } = &mut *book;
         let Some(held) = sessions.get_mut(&session.number) else {
             drop(book);
-            drop(grants);
+            drop(groups);
             return None;
         };
-        let first = *last_number + 1;
-        for grant in grants {
+        for grants in groups {
             *last_number += 1;
             held.leases.insert(*last_number);
+            numbers.extend(grants.iter().map(|_| *last_number));
             let lease = Lease {
-                charged_bytes: charged_bytes(&grant.leased),
-                grant,
+                charged_bytes: grants.iter().map(|grant| charged_bytes(&grant.leased)).sum(),
+                grants,
                 holders: Holders {
                     first: Some(session.number),
                     others: Vec::new(),
@@ -142,7 +153,7 @@ impl Leases {
         drop(book);
         self.held.fetch_add(count, Ordering::Relaxed);
         self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Some(first)
+        Some(numbers)
     }
 
     /// Makes a session a holder of a lease that still lives, if it may see its memory.
@@ -157,7 +168,7 @@ impl Leases {
         let (Some(lease), Some(held)) = (leases.get_mut(&number), sessions.get_mut(&session.number)) else {
             return false;
         };
-        if !may_map(lease.grant.info.domain) {
+        if !lease.grants.iter().all(|grant| may_map(grant.info.domain)) {
             return false;
         }
         if held.leases.insert(number) {
@@ -213,20 +224,21 @@ impl Leases {
             }
             expired.push(Expired {
                 held_for: now.saturating_sub(lease.granted_at),
-                grant: lease.grant,
+                grants: lease.grants,
                 clients,
             });
         }
         drop(book);
         self.held.fetch_sub(expired.len() as u64, Ordering::Relaxed);
-        let bytes = expired.iter().map(|expired| expired.grant.leased.bytes()).sum();
+        let bytes = expired.iter().map(|expired| total_bytes(&expired.grants)).sum();
         self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
         expired
     }
 
-    fn count_out(&self, ended: &[Grant]) {
+    fn count_out(&self, ended: &[Vec<Grant>]) {
+        let bytes = ended.iter().map(|grants| total_bytes(grants)).sum();
         self.held.fetch_sub(ended.len() as u64, Ordering::Relaxed);
-        self.held_bytes.fetch_sub(total_bytes(ended), Ordering::Relaxed);
+        self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// How many there are, and their bytes.
@@ -240,15 +252,42 @@ impl Leases {
 
 impl Book {
     /// A session holds this lease no more; the lease itself, if it was the last.
-    fn let_go(&mut self, session: &Session, number: u64) -> Option<Grant> {
+    fn let_go(&mut self, session: &Session, number: u64) -> Option<Vec<Grant>> {
         let lease = self.leases.get_mut(&number)?;
         session.discharge(lease.charged_bytes);
         lease.holders.remove(session.number);
         if lease.holders.first.is_some() {
             return None;
         }
-        self.leases.remove(&number).map(|lease| lease.grant)
+        self.leases.remove(&number).map(|lease| lease.grants)
     }
+}
+
+/// Puts neighbours together that may share a lease.
+fn grouped(grants: Vec<Grant>) -> Vec<Vec<Grant>> {
+    let mut groups: Vec<Vec<Grant>> = Vec::new();
+    let mut bytes = 0;
+    for grant in grants {
+        bytes += grant.leased.bytes();
+        match groups.last_mut() {
+            Some(group) if bytes <= SHARED_BYTES_MAX && may_join(group, &grant) => group.push(grant),
+            _ => {
+                bytes = grant.leased.bytes();
+                groups.push(vec![grant]);
+            }
+        }
+    }
+    groups
+}
+
+/// A copy is a segment of its own, which goes with its view.
+fn may_join(group: &[Grant], grant: &Grant) -> bool {
+    let is_copy = |grant: &Grant| grant.leased.tiers().copied > 0;
+    let first = &group[0];
+    group.len() < SHARED_ITEMS_MAX
+        && first.info.domain == grant.info.domain
+        && !is_copy(first)
+        && !is_copy(grant)
 }
 
 /// A copy lies outside of the cache and counts for nobody's share of it.

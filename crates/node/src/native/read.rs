@@ -6,11 +6,15 @@
 //!
 //! A client may hold only its share of the cache; beyond it the bytes are copied into memory of their own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::wire::{Answer, BATCH_ITEMS_MAX, Failure, Found, Item, ItemRange, Sources, View, ViewPart};
+use forebay_core::wire::{
+    Answer, BATCH_ITEMS_MAX, Failure, Found, Item, ItemRange, ObjectName, READ_TIMEOUT_DEFAULT, Sources,
+    View, ViewPart,
+};
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
-use forebay_engine::{Engine, LeasePlace, LeaseRequest, ObjectLease};
+use forebay_engine::{Engine, LeasePlace, LeaseRequest, ObjectInfo, ObjectLease};
 use forebay_reservoir::LeasedTiers;
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
@@ -21,8 +25,6 @@ use super::sessions::Session;
 
 /// Items of one question that are fetched at once.
 const COLD_ITEMS_MAX: usize = 64;
-/// How long an item may take if the client does not say.
-pub(super) const TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// How often a member is looked for again because its shard changed.
 const MEMBER_RESTARTS_MAX: usize = 3;
@@ -64,7 +66,7 @@ struct Ready<'a> {
 /// When an item must be there.
 pub(super) fn deadline(timeout_ms: u32) -> Instant {
     let timeout = match timeout_ms {
-        0 => TIMEOUT_DEFAULT,
+        0 => READ_TIMEOUT_DEFAULT,
         ms => Duration::from_millis(ms.into()),
     };
     Instant::now() + timeout
@@ -147,19 +149,24 @@ impl<'a> Batch<'a> {
     /// Takes what is warm; the rest has to be fetched.
     fn take_warm(&mut self, context: &'a Context, engine: &Engine) -> Vec<usize> {
         let mut cold = Vec::new();
-        let mut last: Option<(&str, BucketName)> = None;
+        let mut last: Option<(&ObjectName, Arc<ObjectInfo>)> = None;
         for (index, item) in self.items.iter().enumerate() {
-            // Items of one batch mostly lie in one bucket, whose name needs no second check.
-            let bucket = match &last {
-                Some((name, bucket)) if *name == item.object.bucket => Ok(bucket.clone()),
-                _ => context.bucket(&item.object.bucket),
+            // Items of one batch mostly lie in one object, which needs no second look.
+            let result = match &last {
+                Some((object, info)) if is_range_of(item, object) => {
+                    warm_range(context, engine.try_lease_known(info, &item.range))
+                }
+                _ => context
+                    .bucket(&item.object.bucket)
+                    .and_then(|bucket| warm(context, engine, item, &bucket)),
             };
-            let result = bucket.and_then(|bucket| {
-                last = Some((&item.object.bucket, bucket.clone()));
-                warm(context, engine, item, &bucket)
-            });
             match result.transpose() {
-                Some(result) => self.put(index, result),
+                Some(result) => {
+                    if let Ok(ready) = &result {
+                        last = Some((&item.object, Arc::clone(&ready.lease.info)));
+                    }
+                    self.put(index, result);
+                }
                 None => cold.push(index),
             }
         }
@@ -220,12 +227,12 @@ impl<'a> Batch<'a> {
         } = self;
         if !grants.is_empty() {
             let now = context.parts.clock.monotonic();
-            let Some(first) = context.parts.native.leases.enter(&context.session, grants, now) else {
+            let Some(numbers) = context.parts.native.leases.enter(&context.session, grants, now) else {
                 let message = "the session has ended; connect again";
                 return failed(&Error::new(Kind::Unavailable, message));
             };
             charges.into_iter().for_each(Charge::hand_over);
-            for (lease, index) in (first..).zip(granted) {
+            for (lease, index) in numbers.into_iter().zip(granted) {
                 if let Some(Some(Ok(Found { view: Some(view), .. }))) = results.get_mut(index) {
                     view.lease = lease;
                 }
@@ -283,7 +290,17 @@ fn warm<'a>(
         range: place.as_ref().unwrap_or(&item.range),
         version: version.as_ref(),
     };
-    let Some(lease) = engine.try_lease(request).transpose()? else {
+    warm_range(context, engine.try_lease(request))
+}
+
+/// Whether an item is some bytes of the current version of this object.
+fn is_range_of(item: &Item, object: &ObjectName) -> bool {
+    item.version.is_none() && !matches!(item.range, ItemRange::Member(_)) && item.object == *object
+}
+
+/// Counts what was leased for the session.
+fn warm_range(context: &Context, lease: Option<Result<ObjectLease>>) -> Result<Option<Ready<'_>>> {
+    let Some(lease) = lease.transpose()? else {
         return Ok(None);
     };
     let Some(leased) = &lease.leased else {
