@@ -14,6 +14,8 @@
 
 mod clock;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod name;
 mod page;
 mod range;

@@ -12,3 +12,9 @@ fn range_headers_are_read_as_they_say() {
 fn chunked_bodies_lose_no_byte() {
     replay_corpus("chunked_body", fuzzing::chunked_body);
 }
+
+/// Here, because this crate carries the same frames over HTTP and has the test kit.
+#[test]
+fn frames_of_the_wire_come_back_as_they_were() {
+    replay_corpus("wire_frame", forebay_core::fuzzing::wire_frame);
+}
