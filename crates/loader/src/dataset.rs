@@ -227,6 +227,19 @@ impl Inner {
             .map_or(Layout::OneObject, ShardPlace::record_layout)
     }
 
+    /// Bytes of all shards.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.shards.iter().map(|place| place.record.bytes).sum()
+    }
+
+    pub(crate) fn largest_shard_bytes(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|place| place.record.bytes)
+            .max()
+            .unwrap_or_default()
+    }
+
     /// All shards must have random access.
     pub(crate) fn check_random_access(&self) -> Result<()> {
         self.shards.iter().try_for_each(ShardPlace::check_random_access)

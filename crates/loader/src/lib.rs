@@ -6,26 +6,41 @@
 //!
 //! ```no_run
 //! use forebay_client::{Client, ClientOptions};
-//! use forebay_loader::{Dataset, DatasetOptions};
+//! use forebay_loader::{Dataset, DatasetOptions, LoaderOptions};
 //!
 //! # fn main() -> forebay_core::Result<()> {
 //! let client = Client::connect(ClientOptions::default())?;
 //! let dataset = Dataset::open(&client, &["forebay://lake/images/{000..127}.tar"], DatasetOptions::default(), None)?;
 //! let sample = dataset.sample(12_345)?;
 //! println!("{} bytes of {}", sample.bytes(), sample.shard);
+//! let mut loader = dataset.loader(LoaderOptions { batch_size: 256, seed: 7, ..LoaderOptions::default() })?;
+//! while let Some(batch) = loader.next_batch()? {
+//!     println!("step {}: {} samples", batch.step, batch.samples.len());
+//! }
 //! # Ok(())
 //! # }
 //! ```
 #![forbid(unsafe_code)]
 
+mod assemble;
+mod course;
 mod dataset;
 mod fetch;
 mod indexing;
+mod loader;
+mod options;
 mod pattern;
+mod pipeline;
+mod prefetch;
 mod sample;
 mod source;
+mod stats;
 
+pub use assemble::Batch;
 pub use dataset::{Dataset, DatasetOptions};
 pub use indexing::{IndexOrigin, OnProgress, Progress, Rebuild};
+pub use loader::Loader;
+pub use options::{LoaderOptions, OnError, Prefetch};
 pub use pattern::{NAMES_MAX, expand};
 pub use sample::{FieldBytes, SampleBytes};
+pub use stats::{BAD_SAMPLES_KEPT_MAX, BadSample, BatchStats, LoaderStats, Times};

@@ -131,11 +131,11 @@ mod tests {
     #[test]
     fn names_are_relative_to_the_common_folder() {
         for (names, home, relative) in [
-            (&["b/a/x/1.tar", "b/a/x/2.tar"][..], ("b", "a/x/"), "1.tar"),
-            (&["b/a/x/1.tar", "b/a/y/2.tar"], ("b", "a/"), "x/1.tar"),
-            (&["b/1.tar", "b/a/2.tar"], ("b", ""), "1.tar"),
-            (&["b/ab/1.tar", "b/a/2.tar"], ("b", ""), "ab/1.tar"),
-            (&["b/a/1.tar", "c/a/1.tar"], ("b", "a/"), "b/a/1.tar"),
+            (&["bkt/a/x/1.tar", "bkt/a/x/2.tar"][..], ("bkt", "a/x/"), "1.tar"),
+            (&["bkt/a/x/1.tar", "bkt/a/y/2.tar"], ("bkt", "a/"), "x/1.tar"),
+            (&["bkt/1.tar", "bkt/a/2.tar"], ("bkt", ""), "1.tar"),
+            (&["bkt/ab/1.tar", "bkt/a/2.tar"], ("bkt", ""), "ab/1.tar"),
+            (&["bkt/a/1.tar", "ckt/a/1.tar"], ("bkt", "a/"), "bkt/a/1.tar"),
         ] {
             let base = base(names);
             let first = Name::parse(names[0]).unwrap();

@@ -5,13 +5,13 @@
 //! all of them. Memory: one range per thread, held by the node, and the finished parts.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use forebay_client::ItemRange;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::ShardIndex;
 use forebay_dataset::scan::{ScanOptions, ShardScan};
 use forebay_dataset::shard::ShardRecord;
-use parking_lot::Mutex;
 
 use super::{Indexing, Progress};
 use crate::source::ShardObject;
@@ -45,7 +45,7 @@ pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Vec<O
         }
         build.work();
     });
-    build.results.into_inner()
+    build.results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Build<'a> {
@@ -66,7 +66,7 @@ impl Build<'_> {
                 return;
             };
             let built = self.shard(&self.indexing.shards[*number]);
-            let mut results = self.results.lock();
+            let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
             match (built, results.as_mut()) {
                 (Ok(shard), Ok(parts)) => parts[*number] = Some(shard),
                 (Err(error), Ok(_)) => {

@@ -1,0 +1,200 @@
+//! The batch of a step: its samples, read and checked, with bad ones treated as the options say.
+//!
+//! Which samples a batch has depends on the course and on the data alone, never on who asks or when: a substitute is the next good sample
+//! of the window, found the same way on every rank. Errors that are nobody's fault but the lake's are raised.
+
+use std::sync::Arc;
+
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::order;
+
+use crate::course::{Course, Spot, Walk};
+use crate::dataset::Inner;
+use crate::fetch::{Fetched, add, fetch};
+use crate::options::OnError;
+use crate::sample::SampleBytes;
+use crate::stats::{BadSample, BatchStats, Times};
+
+/// Substitutes that are tried for one sample.
+const SUBSTITUTES_MAX: usize = 64;
+
+/// Some samples in order.
+#[derive(Debug)]
+pub struct Batch {
+    /// The epoch.
+    pub epoch: u64,
+    /// The step of this run in the epoch: counted from where the loader started in it.
+    pub step: u64,
+    /// The samples; fewer than the batch size if some were skipped.
+    pub samples: Vec<SampleBytes>,
+    /// How many of them are padding: samples of the epoch's beginning that come a second time.
+    pub padded: u64,
+    /// Samples that could not be used.
+    pub bad: Vec<BadSample>,
+    /// What it cost.
+    pub stats: BatchStats,
+    /// Samples that all ranks have consumed after it.
+    pub(crate) position_after: u64,
+}
+
+impl Batch {
+    /// All bytes of all samples.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.samples.iter().map(SampleBytes::bytes).sum()
+    }
+}
+
+/// Makes batches; one per thread.
+pub(crate) struct Assembler {
+    pub(crate) course: Arc<Course>,
+    pub(crate) datasets: Arc<[Arc<Inner>]>,
+    pub(crate) on_error: OnError,
+    /// The epoch that is walked, and the walk.
+    pub(crate) walk: Option<(u64, Walk)>,
+}
+
+/// A sample, or what is wrong with it.
+struct Slot {
+    position: u64,
+    spot: Spot,
+    sample: Option<Result<SampleBytes>>,
+}
+
+impl Assembler {
+    /// The batch of a step.
+    pub(crate) fn batch(&mut self, epoch: u64, step: &order::Batch, position_after: u64) -> Result<Batch> {
+        let mut batch = Batch {
+            epoch,
+            step: step.step,
+            samples: Vec::new(),
+            padded: step.padded(),
+            bad: Vec::new(),
+            stats: BatchStats::default(),
+            position_after,
+        };
+        let mut slots = self.slots(epoch, step)?;
+        self.read(&mut slots, &mut batch.stats)?;
+        batch.samples.reserve(slots.len());
+        for slot in slots {
+            match slot.sample {
+                Some(Ok(sample)) => batch.samples.push(sample),
+                Some(Err(error)) => self.bad(&mut batch, slot.position, slot.spot, error)?,
+                None => return Err(Error::new(Kind::Internal, "a sample was not asked for")),
+            }
+        }
+        Ok(batch)
+    }
+
+    fn slots(&mut self, epoch: u64, step: &order::Batch) -> Result<Vec<Slot>> {
+        let walk = match &mut self.walk {
+            Some((walked, walk)) if *walked == epoch => walk,
+            other => &mut other.insert((epoch, self.course.walk(epoch))).1,
+        };
+        let slot = |position| {
+            let spot = walk.at(position)?;
+            Ok(Slot {
+                position,
+                spot,
+                sample: None,
+            })
+        };
+        step.positions().map(slot).collect()
+    }
+
+    /// One question per dataset.
+    fn read(&self, slots: &mut [Slot], stats: &mut BatchStats) -> Result<()> {
+        for (source, dataset) in self.datasets.iter().enumerate() {
+            let mine = slots.iter_mut().filter(|slot| slot.spot.source == source);
+            let mine: Vec<&mut Slot> = mine.collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let numbers: Vec<u64> = mine.iter().map(|slot| slot.spot.number).collect();
+            let fetched = fetch(dataset, source, &numbers)?;
+            count(stats, &fetched);
+            for (slot, sample) in mine.into_iter().zip(fetched.samples) {
+                slot.sample = Some(sample);
+            }
+        }
+        Ok(())
+    }
+
+    fn bad(&self, batch: &mut Batch, position: u64, spot: Spot, error: Error) -> Result<()> {
+        if self.on_error == OnError::Raise || !is_samples_fault(&error) {
+            return Err(error.with("epoch", batch.epoch));
+        }
+        let mut record = self.record(batch.epoch, spot, &error)?;
+        if self.on_error == OnError::Substitute {
+            let sample = self.substitute(batch, position, error)?;
+            record.substitute = Some(sample.number);
+            batch.samples.push(sample);
+        }
+        tracing::warn!(
+            shard = record.shard,
+            key = record.key,
+            sample = record.number,
+            substitute = record.substitute,
+            reason = record.reason,
+            "bad sample"
+        );
+        batch.bad.push(record);
+        Ok(())
+    }
+
+    /// The next good sample of the window.
+    fn substitute(&self, batch: &mut Batch, position: u64, mut error: Error) -> Result<SampleBytes> {
+        for spot in self
+            .course
+            .substitutes(batch.epoch, position)
+            .take(SUBSTITUTES_MAX)
+        {
+            let dataset = &self.datasets[spot.source];
+            let mut fetched = fetch(dataset, spot.source, &[spot.number])?;
+            count(&mut batch.stats, &fetched);
+            match fetched.samples.pop() {
+                Some(Ok(sample)) => return Ok(sample),
+                Some(Err(other)) if is_samples_fault(&other) => error = other,
+                Some(Err(other)) => return Err(other),
+                None => {}
+            }
+        }
+        let message =
+            "no sample of the window can take the place of a bad one: too much of the data is damaged";
+        Err(Error::new(Kind::Corrupt, message)
+            .with("epoch", batch.epoch)
+            .caused_by(error))
+    }
+
+    fn record(&self, epoch: u64, spot: Spot, error: &Error) -> Result<BadSample> {
+        let dataset = &self.datasets[spot.source];
+        let sample = dataset.index.sample(spot.number)?;
+        Ok(BadSample {
+            epoch,
+            source: spot.source,
+            number: spot.number,
+            shard: dataset.shard(sample.shard)?.name.to_string(),
+            key: sample.key.map(|key| String::from_utf8_lossy(key).into_owned()),
+            reason: error.to_string(),
+            substitute: None,
+        })
+    }
+}
+
+/// Whether another try, or another node, would see the same.
+fn is_samples_fault(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Corrupt | Kind::Checksum | Kind::OutOfRange | Kind::NotFound
+    )
+}
+
+fn count(stats: &mut BatchStats, fetched: &Fetched) {
+    add(&mut stats.sources, fetched.sources);
+    let from_lake = fetched.sources.lake > 0;
+    stats.work.add(&Times {
+        lake_ns: if from_lake { fetched.read_ns } else { 0 },
+        cache_ns: if from_lake { 0 } else { fetched.read_ns },
+        decode_ns: fetched.check_ns,
+    });
+}

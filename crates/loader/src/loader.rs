@@ -1,0 +1,247 @@
+//! A loader: batches of an epoch, in order, then the next epoch.
+//!
+//! [`Loader::next_batch`] gives a batch, or `None` at the end of an epoch; the call after that begins the next one, which is being read by then. A
+//! loader counts what it has handed over, not what it has read ahead: [`Loader::state`] after any batch resumes with the one after it, on any number of
+//! ranks ([`Loader::resume`]). After an error it stands where it stood.
+//!
+//! Life cycle: `new` starts nothing; the first `next_batch` starts the threads (`pipeline.rs`); dropping the loader, or setting it elsewhere, ends
+//! them. In a forked child the first call starts threads of its own.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::order::{Mix, Plan, Split, State, Stop};
+
+use crate::assemble::Batch;
+use crate::course::Course;
+use crate::dataset::{Dataset, Inner};
+use crate::fetch::{add, nanoseconds};
+use crate::options::LoaderOptions;
+use crate::pipeline::{Entry, Job, Next, Pipeline};
+use crate::stats::LoaderStats;
+
+/// Reads a dataset, or a mix of several, batch after batch.
+pub struct Loader {
+    course: Arc<Course>,
+    datasets: Arc<[Arc<Inner>]>,
+    options: LoaderOptions,
+    /// Where the consumer stands.
+    epoch: u64,
+    position: u64,
+    pipeline: Option<Pipeline>,
+    stats: LoaderStats,
+    /// The same when the epoch began.
+    epoch_stats: LoaderStats,
+    handed_over: Option<Instant>,
+}
+
+impl Dataset {
+    /// A loader of this dataset.
+    pub fn loader(&self, options: LoaderOptions) -> Result<Loader> {
+        let plan = match &options.subset {
+            Some(subset) => Plan::filtered(Arc::clone(self.shape()), Arc::clone(subset), options.order())?,
+            None => Plan::new(Arc::clone(self.shape()), options.order())?,
+        };
+        Loader::new(Course::One(plan), vec![Arc::clone(&self.0)], options)
+    }
+}
+
+impl Loader {
+    /// A loader of several datasets, mixed by weights.
+    ///
+    /// Errors: `InvalidInput` if a weight is not above 0, a dataset is empty, or a subset is given.
+    pub fn mix(datasets: &[(Dataset, f64)], stop: Stop, options: LoaderOptions) -> Result<Self> {
+        if options.subset.is_some() {
+            let message = "a subset is of one dataset; a mix of several cannot have one";
+            return Err(Error::new(Kind::InvalidInput, message));
+        }
+        let plan = |(dataset, weight): &(Dataset, f64)| {
+            Ok((Plan::new(Arc::clone(dataset.shape()), options.order())?, *weight))
+        };
+        let plans = datasets.iter().map(plan).collect::<Result<Vec<_>>>()?;
+        let mix = Mix::new(plans, options.seed, stop)?;
+        let datasets = datasets
+            .iter()
+            .map(|(dataset, _)| Arc::clone(&dataset.0))
+            .collect();
+        Self::new(Course::Mix(Box::new(mix)), datasets, options)
+    }
+
+    fn new(course: Course, datasets: Vec<Arc<Inner>>, options: LoaderOptions) -> Result<Self> {
+        options.check()?;
+        Split::new(course.epoch_samples(), 0, options.ranks())?;
+        datasets
+            .iter()
+            .try_for_each(|dataset| dataset.check_random_access())?;
+        Ok(Self {
+            course: Arc::new(course),
+            datasets: datasets.into(),
+            epoch: options.epoch,
+            position: 0,
+            options,
+            pipeline: None,
+            stats: LoaderStats::default(),
+            epoch_stats: LoaderStats::default(),
+            handed_over: None,
+        })
+    }
+
+    /// The next batch; `None` at the end of an epoch, after which the next epoch begins.
+    ///
+    /// Errors leave the loader where it was: asking again tries again. `Cancelled` if interrupted.
+    pub fn next_batch(&mut self) -> Result<Option<Batch>> {
+        let user_ns = self.handed_over.map_or(0, |then| nanoseconds(then.elapsed()));
+        // Threads do not come along with a fork.
+        drop(self.pipeline.take_if(|pipeline| !pipeline.is_own()));
+        let pipeline = match &mut self.pipeline {
+            Some(pipeline) => pipeline,
+            none => none.insert(Pipeline::start(Job {
+                course: Arc::clone(&self.course),
+                datasets: Arc::clone(&self.datasets),
+                options: self.options.clone(),
+                epoch: self.epoch,
+                position: self.position,
+            })?),
+        };
+        let Next {
+            entry,
+            wait_ns,
+            was_ready,
+        } = pipeline.next(self.options.interrupt.as_ref())?;
+        let batch = match entry {
+            Ok(Entry::Batch(batch)) => Some(batch),
+            Ok(Entry::End(_)) => None,
+            Err(error) => {
+                self.stop();
+                return Err(error);
+            }
+        };
+        let Some(mut batch) = batch else {
+            self.end_epoch();
+            return Ok(None);
+        };
+        batch.stats.user_ns = user_ns;
+        batch.stats.waited(wait_ns, was_ready);
+        (self.epoch, self.position) = (batch.epoch, batch.position_after);
+        self.stats.count(
+            &batch.stats,
+            batch.samples.len() as u64,
+            batch.bytes(),
+            &batch.bad,
+        );
+        self.handed_over = Some(Instant::now());
+        Ok(Some(*batch))
+    }
+
+    fn end_epoch(&mut self) {
+        let stats = self.stats();
+        let before = std::mem::replace(&mut self.epoch_stats, stats.clone());
+        let ms = |now: u64, then: u64| (now - then) / 1_000_000;
+        tracing::info!(
+            epoch = self.epoch,
+            batches = stats.batches - before.batches,
+            samples = stats.samples - before.samples,
+            bytes = stats.bytes - before.bytes,
+            lake_bytes =
+                stats.sources.lake + stats.prefetched.lake - before.sources.lake - before.prefetched.lake,
+            stall_lake_ms = ms(stats.stall.lake_ns, before.stall.lake_ns),
+            stall_cache_ms = ms(stats.stall.cache_ns, before.stall.cache_ns),
+            stall_decode_ms = ms(stats.stall.decode_ns, before.stall.decode_ns),
+            hand_over_ms = ms(stats.hand_over_ns, before.hand_over_ns),
+            user_ms = ms(stats.user_ns, before.user_ns),
+            bad_samples = stats.bad_samples - before.bad_samples,
+            "epoch ended"
+        );
+        self.epoch += 1;
+        self.position = 0;
+    }
+
+    /// Ends the threads; the next batch starts them again, where the consumer stands.
+    fn stop(&mut self) {
+        if let Some(pipeline) = self.pipeline.take() {
+            add(&mut self.stats.prefetched, pipeline.prefetched());
+        }
+    }
+
+    /// Steps of a whole epoch, the same on every rank; `None` if it never ends.
+    #[must_use]
+    pub fn len(&self) -> Option<u64> {
+        self.split(0).ok()?.steps()
+    }
+
+    /// Whether an epoch has no steps: fewer samples than the ranks take together in one.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    /// Steps that are left of this epoch; `None` if it never ends.
+    #[must_use]
+    pub fn steps_left(&self) -> Option<u64> {
+        self.split(self.position).ok()?.steps()
+    }
+
+    /// Samples at the end of this epoch that no rank will see, and those that come a second time to fill up the last step.
+    #[must_use]
+    pub fn dropped_and_padded(&self) -> (u64, u64) {
+        self.split(self.position)
+            .map_or((0, 0), |split| (split.dropped(), split.padded()))
+    }
+
+    fn split(&self, position: u64) -> Result<Split> {
+        Split::new(self.course.epoch_samples(), position, self.options.ranks())
+    }
+
+    /// The epoch that the next batch is of.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Goes to the beginning of an epoch; nothing happens if the loader stands there.
+    pub fn set_epoch(&mut self, epoch: u64) {
+        if (self.epoch, self.position) != (epoch, 0) {
+            self.stop();
+            (self.epoch, self.position) = (epoch, 0);
+        }
+    }
+
+    /// Where the consumer stands: what was handed over, by all ranks together.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.course.state(self.epoch, self.position)
+    }
+
+    /// Goes to where a state was taken, in the order that it was taken in, whatever the options say about seed and shuffling. Ranks and batch size
+    /// may be others.
+    ///
+    /// Errors: `Changed` if the dataset is another one; `InvalidInput`, `Unsupported` if the state does not fit.
+    pub fn resume(&mut self, state: &State) -> Result<()> {
+        let course = self.course.resume(state)?;
+        self.stop();
+        self.course = Arc::new(course);
+        (self.epoch, self.position) = (state.epoch, state.position);
+        Ok(())
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> LoaderStats {
+        let mut stats = self.stats.clone();
+        if let Some(pipeline) = &self.pipeline {
+            add(&mut stats.prefetched, pipeline.prefetched());
+        }
+        stats
+    }
+}
+
+impl std::fmt::Debug for Loader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Loader")
+            .field("epoch", &self.epoch)
+            .field("position", &self.position)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}

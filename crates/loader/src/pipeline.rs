@@ -1,0 +1,314 @@
+//! The threads of a loader: fetchers make batches ahead of the consumer, a bounded line gives them out in order.
+//!
+//! A fetcher takes the next step under the lock, makes its batch without it, and puts it into the line at its place; the consumer takes the first
+//! one when it is there. Steps go on over the end of an epoch, whose place in the line is an [`Entry::End`]. Bounds: steps taken and not yet
+//! handed over (`batches_ahead`), and bytes that are ready (`ready_bytes_max`; one batch is always allowed).
+//!
+//! Life cycle: started by the loader when a batch is asked for, closed and joined when it is dropped; a call to the node that is under way
+//! ends first, within the client's timeout. Locks are those of std, which have no state outside of themselves: in a forked child the
+//! threads are gone and a lock may be held for ever, so a pipeline that a child inherits is never waited for, only left ([`Pipeline::is_own`]).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_client::{Interrupt, Sources};
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::order::{self, Ranks, Split};
+
+use crate::assemble::{Assembler, Batch};
+use crate::course::Course;
+use crate::dataset::Inner;
+use crate::fetch::nanoseconds;
+use crate::options::LoaderOptions;
+use crate::prefetch;
+
+/// How often a wait looks around.
+const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+/// What a pipeline works on.
+pub(crate) struct Job {
+    pub(crate) course: Arc<Course>,
+    pub(crate) datasets: Arc<[Arc<Inner>]>,
+    pub(crate) options: LoaderOptions,
+    /// Where to begin.
+    pub(crate) epoch: u64,
+    pub(crate) position: u64,
+}
+
+/// What comes out, in order.
+pub(crate) enum Entry {
+    Batch(Box<Batch>),
+    /// This epoch is over.
+    End(u64),
+}
+
+/// An entry and what it cost to wait for it.
+pub(crate) struct Next {
+    pub(crate) entry: Result<Entry>,
+    pub(crate) wait_ns: u64,
+    pub(crate) was_ready: bool,
+}
+
+/// Running threads.
+pub(crate) struct Pipeline {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    pid: u32,
+}
+
+/// What the threads and the consumer share.
+pub(crate) struct Shared {
+    pub(crate) job: Job,
+    line: Mutex<Line>,
+    /// Something was put into the line.
+    filled: Condvar,
+    /// Something was taken from it.
+    taken: Condvar,
+    pub(crate) prefetched: [AtomicU64; 4],
+}
+
+struct Line {
+    /// The next step: its epoch and number.
+    epoch: u64,
+    step: u64,
+    split: Split,
+    /// Number of the next entry that somebody begins, and of the next one to hand over.
+    next: u64,
+    head: u64,
+    entries: BTreeMap<u64, Result<Entry>>,
+    ready_bytes: u64,
+    /// Where the consumer stands: epoch and position.
+    consumed: (u64, u64),
+    closed: bool,
+}
+
+/// One entry to make.
+struct Ticket {
+    number: u64,
+    epoch: u64,
+    step: Option<(order::Batch, u64)>,
+}
+
+impl Pipeline {
+    /// Starts the threads.
+    pub(crate) fn start(job: Job) -> Result<Self> {
+        let split = Split::new(job.course.epoch_samples(), job.position, job.options.ranks())?;
+        let line = Line {
+            epoch: job.epoch,
+            step: 0,
+            split,
+            next: 0,
+            head: 0,
+            entries: BTreeMap::new(),
+            ready_bytes: 0,
+            consumed: (job.epoch, job.position),
+            closed: false,
+        };
+        let shared = Arc::new(Shared {
+            job,
+            line: Mutex::new(line),
+            filled: Condvar::new(),
+            taken: Condvar::new(),
+            prefetched: Default::default(),
+        });
+        let mut pipeline = Self {
+            shared,
+            threads: Vec::new(),
+            pid: std::process::id(),
+        };
+        for _ in 0..pipeline.shared.job.options.fetch_threads {
+            pipeline.spawn("forebay-fetch", |shared| shared.fetch())?;
+        }
+        if let Some(ahead) = prefetch::Ahead::new(&pipeline.shared.job) {
+            let ahead = Arc::new(Mutex::new(ahead));
+            for _ in 0..prefetch::THREADS {
+                let ahead = Arc::clone(&ahead);
+                pipeline.spawn("forebay-ahead", move |shared| prefetch::run(shared, &ahead))?;
+            }
+        }
+        Ok(pipeline)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce(&Shared) + Send + 'static) -> Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || work(&shared))
+            .map_err(|why| Error::io("cannot start a thread of the loader", why))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// Whether this process started it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.pid == std::process::id()
+    }
+
+    /// The next entry; waits for it. `Cancelled` if interrupted, and then nothing is lost.
+    pub(crate) fn next(&self, interrupt: Option<&Interrupt>) -> Result<Next> {
+        let started = Instant::now();
+        let mut line = self.shared.lock();
+        let head = line.head;
+        let was_ready = line.entries.contains_key(&head);
+        while !line.entries.contains_key(&head) {
+            let (again, _) = self
+                .shared
+                .filled
+                .wait_timeout(line, WAIT_SLICE)
+                .unwrap_or_else(PoisonError::into_inner);
+            line = again;
+            if interrupt.is_some_and(|interrupt| interrupt()) {
+                let message = "interrupted while waiting for a batch";
+                return Err(Error::new(Kind::Cancelled, message));
+            }
+            if self.threads.iter().any(JoinHandle::is_finished) {
+                return Err(Error::new(
+                    Kind::Internal,
+                    "a thread of the loader has ended before its time",
+                ));
+            }
+        }
+        let entry = line.entries.remove(&head);
+        line.head += 1;
+        match &entry {
+            Some(Ok(Entry::Batch(batch))) => {
+                line.ready_bytes -= batch.bytes();
+                line.consumed = (batch.epoch, batch.position_after);
+            }
+            Some(Ok(Entry::End(epoch))) => line.consumed = (epoch + 1, 0),
+            _ => {}
+        }
+        drop(line);
+        self.shared.taken.notify_all();
+        Ok(Next {
+            entry: entry.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an entry has left the line"))),
+            wait_ns: nanoseconds(started.elapsed()),
+            was_ready,
+        })
+    }
+
+    /// Where the bytes of the prefetcher came from.
+    pub(crate) fn prefetched(&self) -> Sources {
+        let [ram, nvme, lake, copied] = &self.shared.prefetched;
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Sources {
+            ram: of(ram),
+            nvme: of(nvme),
+            lake: of(lake),
+            copied: of(copied),
+        }
+    }
+}
+
+impl Drop for Pipeline {
+    fn drop(&mut self) {
+        if !self.is_own() {
+            // A forked child: the threads are its parent's. Ready batches are let go if nobody held the lock at the fork.
+            if let Ok(mut line) = self.shared.line.try_lock() {
+                line.entries.clear();
+            }
+            self.threads.drain(..).for_each(std::mem::forget);
+            return;
+        }
+        self.shared.lock().closed = true;
+        self.shared.taken.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the loader has panicked");
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The life of a fetcher.
+    fn fetch(&self) {
+        let mut assembler = Assembler {
+            course: Arc::clone(&self.job.course),
+            datasets: Arc::clone(&self.job.datasets),
+            on_error: self.job.options.on_error,
+            walk: None,
+        };
+        while let Some(ticket) = self.take() {
+            let entry = match &ticket.step {
+                None => Ok(Entry::End(ticket.epoch)),
+                Some((step, position_after)) => {
+                    let batch = assembler.batch(ticket.epoch, step, *position_after);
+                    batch.map(|batch| Entry::Batch(Box::new(batch)))
+                }
+            };
+            let mut line = self.lock();
+            if let Ok(Entry::Batch(batch)) = &entry {
+                line.ready_bytes += batch.bytes();
+            }
+            line.entries.insert(ticket.number, entry);
+            drop(line);
+            self.filled.notify_all();
+            self.taken.notify_all();
+        }
+    }
+
+    /// The next step to make, when there is room for it; `None` when all is over.
+    fn take(&self) -> Option<Ticket> {
+        let mut line = self.lock();
+        loop {
+            if line.closed {
+                return None;
+            }
+            if line.has_room(&self.job.options) {
+                return Some(line.ticket(self.job.course.epoch_samples(), self.job.options.ranks()));
+            }
+            line = self.taken.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Where the consumer stands, once a batch was made; `None` when all is over.
+    pub(crate) fn consumed(&self) -> Option<(u64, u64)> {
+        let mut line = self.lock();
+        while !line.closed && line.head == 0 && line.entries.is_empty() {
+            line = self.taken.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+        (!line.closed).then_some(line.consumed)
+    }
+
+    /// Waits until the consumer stands elsewhere than there.
+    pub(crate) fn wait_consumed(&self, before: (u64, u64)) {
+        let mut line = self.lock();
+        while !line.closed && line.consumed == before {
+            line = self.taken.wait(line).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Line {
+    fn has_room(&self, options: &LoaderOptions) -> bool {
+        let ahead = self.next - self.head;
+        let first_is_there = self.entries.contains_key(&self.head);
+        ahead < options.batches_ahead as u64
+            && !(first_is_there && self.ready_bytes >= options.ready_bytes_max)
+    }
+
+    fn ticket(&mut self, samples: Option<u64>, ranks: Ranks) -> Ticket {
+        let number = self.next;
+        let epoch = self.epoch;
+        self.next += 1;
+        let step = self.split.batch(self.step);
+        let step = step.map(|step| (step, self.split.position_after(step.step + 1)));
+        if step.is_some() {
+            self.step += 1;
+        } else {
+            self.epoch += 1;
+            self.step = 0;
+            // The same numbers made a split before; position 0 is in every epoch.
+            self.split = Split::new(samples, 0, ranks).unwrap_or(self.split);
+        }
+        Ticket { number, epoch, step }
+    }
+}

@@ -1,0 +1,173 @@
+//! Why the consumer waited, and what was read: counted per batch, summed by the loader.
+//!
+//! A batch that was ready when it was asked for costs its hand-over. One that was not is waited for; that wait is put down to what its fetcher did
+//! meanwhile, in proportion: a read that fetched something from the lake is the lake's time, any other read the cache's, places and checksums
+//! are decoding. Bytes that a prefetcher brought from the lake count there, and again as cache when the batch reads them.
+
+use forebay_client::Sources;
+
+/// Samples whose faults are kept word by word; further ones are only counted.
+pub const BAD_SAMPLES_KEPT_MAX: usize = 1000;
+
+/// Where time went, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// Reads that had to wait for the lake.
+    pub lake_ns: u64,
+    /// Reads of what the node had.
+    pub cache_ns: u64,
+    /// Places, checksums, putting together.
+    pub decode_ns: u64,
+}
+
+impl Times {
+    fn total_ns(&self) -> u64 {
+        self.lake_ns + self.cache_ns + self.decode_ns
+    }
+
+    pub(crate) fn add(&mut self, more: &Self) {
+        self.lake_ns += more.lake_ns;
+        self.cache_ns += more.cache_ns;
+        self.decode_ns += more.decode_ns;
+    }
+
+    /// So much time, divided as these are.
+    fn share(&self, wait_ns: u64) -> Self {
+        let total = u128::from(self.total_ns().max(1));
+        let part = |ns: u64| (u128::from(wait_ns) * u128::from(ns) / total) as u64;
+        Self {
+            lake_ns: part(self.lake_ns),
+            cache_ns: part(self.cache_ns),
+            decode_ns: part(self.decode_ns),
+        }
+    }
+}
+
+/// What one batch cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchStats {
+    /// What the consumer waited for, divided by its cause.
+    pub stall: Times,
+    /// What the consumer waited although the batch was ready.
+    pub hand_over_ns: u64,
+    /// What the consumer did between the batch before and the call for this one.
+    pub user_ns: u64,
+    /// What the fetcher did for this batch, waited for or not.
+    pub work: Times,
+    /// Where its bytes came from.
+    pub sources: Sources,
+}
+
+impl BatchStats {
+    /// Puts a wait down to its causes.
+    pub(crate) fn waited(&mut self, wait_ns: u64, was_ready: bool) {
+        if was_ready {
+            self.hand_over_ns = wait_ns;
+            return;
+        }
+        self.stall = self.work.share(wait_ns);
+        self.hand_over_ns = wait_ns - self.stall.total_ns().min(wait_ns);
+    }
+}
+
+/// A sample that could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadSample {
+    /// The epoch.
+    pub epoch: u64,
+    /// Which dataset of a mix.
+    pub source: usize,
+    /// Its number there.
+    pub number: u64,
+    /// Its shard.
+    pub shard: String,
+    /// Its key, if it has one.
+    pub key: Option<String>,
+    /// What was wrong.
+    pub reason: String,
+    /// The sample that came in its place.
+    pub substitute: Option<u64>,
+}
+
+/// What a loader did so far.
+#[derive(Debug, Clone, Default)]
+pub struct LoaderStats {
+    /// Batches handed over.
+    pub batches: u64,
+    /// Samples in them.
+    pub samples: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What the consumer waited for.
+    pub stall: Times,
+    /// What it waited although the batch was ready.
+    pub hand_over_ns: u64,
+    /// What it did itself between batches.
+    pub user_ns: u64,
+    /// What fetchers did.
+    pub work: Times,
+    /// Where the bytes of batches came from.
+    pub sources: Sources,
+    /// Where the bytes of the prefetcher came from.
+    pub prefetched: Sources,
+    /// Samples that could not be used.
+    pub bad_samples: u64,
+    /// The first of them.
+    pub bad: Vec<BadSample>,
+}
+
+impl LoaderStats {
+    pub(crate) fn count(&mut self, batch: &BatchStats, samples: u64, bytes: u64, bad: &[BadSample]) {
+        self.batches += 1;
+        self.samples += samples;
+        self.bytes += bytes;
+        self.stall.add(&batch.stall);
+        self.hand_over_ns += batch.hand_over_ns;
+        self.user_ns += batch.user_ns;
+        self.work.add(&batch.work);
+        crate::fetch::add(&mut self.sources, batch.sources);
+        self.bad_samples += bad.len() as u64;
+        let room = BAD_SAMPLES_KEPT_MAX.saturating_sub(self.bad.len());
+        self.bad.extend(bad.iter().take(room).cloned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_is_divided_by_what_was_done_meanwhile() {
+        let mut batch = BatchStats {
+            work: Times {
+                lake_ns: 600,
+                cache_ns: 300,
+                decode_ns: 100,
+            },
+            ..BatchStats::default()
+        };
+        batch.waited(500, false);
+        assert_eq!(
+            batch.stall,
+            Times {
+                lake_ns: 300,
+                cache_ns: 150,
+                decode_ns: 50
+            }
+        );
+        assert_eq!(batch.hand_over_ns, 0);
+    }
+
+    #[test]
+    fn a_ready_batch_costs_only_its_hand_over() {
+        let mut batch = BatchStats {
+            work: Times {
+                lake_ns: 600,
+                ..Times::default()
+            },
+            ..BatchStats::default()
+        };
+        batch.waited(7, true);
+        assert_eq!((batch.stall, batch.hand_over_ns), (Times::default(), 7));
+    }
+}
