@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use forebay_node::config::LogFormat;
 use forebay_node::value::{Freshness, Period, Size, Uid};
 
+use crate::dataset::args::DatasetArgs;
 use crate::objects::location::Location;
 
 /// The storage layer between a data lake and AI accelerators
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     Cache(CacheArgs),
     /// List jobs, show, wait for and stop one
     Jobs(JobsArgs),
+    /// Index, look into, sign, verify, pack and split datasets
+    Dataset(DatasetArgs),
     /// Check this machine and the lake, and say what each finding means
     Doctor(DoctorArgs),
     /// List objects

@@ -13,6 +13,7 @@ mod args;
 mod bucket;
 mod cache;
 mod config;
+mod dataset;
 mod docs;
 mod doctor;
 mod exit;
@@ -70,6 +71,7 @@ fn run_command(cli: Cli, output: Output, program: &str) -> Outcome {
             Command::Bucket(args) => bucket::run(args, output).await,
             Command::Cache(args) => cache::run(args, output).await,
             Command::Jobs(args) => jobs::run(args, output).await,
+            Command::Dataset(args) => dataset::run(args, output).await,
             Command::Doctor(args) => doctor::run(args, output).await,
             Command::Ls(args) => objects::ls::run(args, output).await,
             Command::Cp(args) => objects::cp::run(args, output).await,

@@ -1,0 +1,164 @@
+//! What can be typed after `forebay dataset`. Help texts are the first lines of the comments here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use forebay_dataset::shard::Format;
+
+#[derive(Debug, Args)]
+pub(crate) struct DatasetArgs {
+    #[command(subcommand)]
+    pub(crate) verb: DatasetVerb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DatasetVerb {
+    /// Build or refresh the index of a dataset, and say what is in it
+    Index(IndexArgs),
+    /// Show what the index says: samples, fields, shards
+    Stat(StatArgs),
+    /// Show the first samples
+    Head(HeadArgs),
+    /// Write a field of a sample to standard output
+    Cat(CatArgs),
+    /// Write SHA256SUMS beside the data, signed if a key is given
+    Manifest(ManifestArgs),
+    /// Compare the data with its SHA256SUMS; fails and lists what is changed, missing or extra
+    Verify(VerifyArgs),
+    /// Make a pair of keys that signs and verifies manifests (ed25519)
+    Keygen(KeygenArgs),
+    /// Divide the samples into parts, such as train and val
+    Split(SplitArgs),
+}
+
+/// How `forebay://` finds its node.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct NodeArg {
+    /// The node for forebay:// names: its socket, or http://host:port [default: this user's node on this host]
+    #[arg(long, value_name = "ADDR", env = "FOREBAY_NODE", hide_env_values = true)]
+    pub(crate) node: Option<String>,
+}
+
+/// Which dataset, and how to read it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SourceArgs {
+    /// The dataset: forebay://bucket/dir/, a lake URL or a folder; shards by pattern as in dir/{0000..1023}.tar, joined by ::
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// The format: tar, tfrecord, mds, raw, npy, bin, jsonl or parquet [default: what the names suggest]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub(crate) format: Option<Format>,
+    /// How many shards to read at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: u16,
+    #[command(flatten)]
+    pub(crate) node: NodeArg,
+}
+
+fn format(text: &str) -> Result<Format, String> {
+    Format::parse(text).map_err(|error| error.message().to_owned())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct IndexArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Keep the SHA-256 of every shard in the index too
+    #[arg(long)]
+    pub(crate) sha256: bool,
+    /// Read every shard again, also those that have not changed
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HeadArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// How many samples
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) samples: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// The sample: its number from 0 on, or its key
+    #[arg(value_name = "NUMBER|KEY")]
+    pub(crate) sample: String,
+    /// Take the sample as a key, also if it looks like a number
+    #[arg(long)]
+    pub(crate) key: bool,
+    /// The field; needed if the sample has several
+    #[arg(long, value_name = "FIELD")]
+    pub(crate) field: Option<String>,
+}
+
+/// Which folder, and how to read it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct FolderArgs {
+    /// The folder of the dataset: forebay://bucket/dir/, a lake URL or a folder
+    #[arg(value_name = "URL")]
+    pub(crate) url: String,
+    /// How many objects to read at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: u16,
+    #[command(flatten)]
+    pub(crate) node: NodeArg,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManifestArgs {
+    #[command(flatten)]
+    pub(crate) folder: FolderArgs,
+    /// Sign with this secret key (made by 'forebay dataset keygen' or openssl) and write SHA256SUMS.sig
+    #[arg(long, value_name = "KEYFILE")]
+    pub(crate) sign: Option<PathBuf>,
+    /// Write nothing; fail if the manifest is not there or not current
+    #[arg(long, conflicts_with = "sign")]
+    pub(crate) check_only: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) folder: FolderArgs,
+    /// A public key that must have signed the manifest; may be given several times, one signature is enough
+    #[arg(long, value_name = "FILE")]
+    pub(crate) public_key: Vec<PathBuf>,
+    /// Refuse a manifest without a signature; giving a public key does that too
+    #[arg(long, requires = "public_key")]
+    pub(crate) require_signature: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeygenArgs {
+    /// Where to write the secret key; the public one goes to FILE.pub
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SplitArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Names and shares, as in train=0.9,val=0.1; shares add up to 1 at most
+    #[arg(long, value_name = "NAME=SHARE,…")]
+    pub(crate) parts: String,
+    /// Another seed, another split
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Keep whole shards together: parts share no shard
+    #[arg(long)]
+    pub(crate) by_shard: bool,
+    /// Where to write one list per part: NAME.txt with a sample number per line (with --by-shard: a shard name)
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) out: PathBuf,
+}
