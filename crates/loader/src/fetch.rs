@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use forebay_client::{Item, ItemRange, Sources, View};
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{ByteRange, Error, Kind, Result};
 use forebay_dataset::index::{Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
 use forebay_dataset::shard::Layout;
@@ -89,7 +89,7 @@ pub(crate) fn add(sum: &mut Sources, more: Sources) {
 fn join(dataset: &Inner, numbers: &[u64], samples: &[Sample<'_>]) -> (Vec<Run>, Vec<Option<usize>>) {
     let spans: Vec<_> = samples.iter().map(Sample::span).collect();
     let mut order: Vec<usize> = (0..samples.len()).filter(|at| spans[*at].is_some()).collect();
-    order.sort_unstable_by_key(|at| (samples[*at].shard, spans[*at].map(|span| span.start())));
+    order.sort_unstable_by_key(|at| (samples[*at].shard, spans[*at].map(ByteRange::start)));
     let mut runs: Vec<Run> = Vec::with_capacity(order.len());
     let mut run_of = vec![None; samples.len()];
     for at in order {

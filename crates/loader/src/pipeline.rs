@@ -120,7 +120,7 @@ impl Pipeline {
             pid: std::process::id(),
         };
         for _ in 0..pipeline.shared.job.options.fetch_threads {
-            pipeline.spawn("forebay-fetch", |shared| shared.fetch())?;
+            pipeline.spawn("forebay-fetch", Shared::fetch)?;
         }
         if let Some(ahead) = prefetch::Ahead::new(&pipeline.shared.job) {
             let ahead = Arc::new(Mutex::new(ahead));

@@ -1,13 +1,14 @@
 //! Asks the node which shards there are: few questions, however many names.
 //!
 //! Up to [`STATS_MAX`] names are asked for one by one; more are looked up in a listing of what their beginnings have in common. A folder (a name that
-//! ends in `/`, or a bucket alone) is listed once; names that start with a dot are skipped, so our own `.forebay/` is. What kind of
+//! ends in `/`, or a bucket alone) is listed once; names that start with a dot are skipped, so our own `.forebay/` is, and so is the manifest. What kind of
 //! dataset a folder is: MDS if it has an `index.json` that is one; else the one format that the endings of its objects suggest; else raw files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use forebay_client::{Client, Entry, ItemRange, ListOptions, ListedObject, Name};
 use forebay_core::{Error, Kind, Result};
+use forebay_dataset::manifest::{SIGNATURE_FILE, SUMS_FILE};
 use forebay_dataset::mds::MdsIndex;
 use forebay_dataset::shard::Format;
 
@@ -20,6 +21,8 @@ const STATS_MAX: usize = 8;
 const TOLD_MAX: usize = 5;
 const SCHEME: &str = "forebay://";
 const MDS_INDEX: &str = "index.json";
+/// There while `forebay dataset pack` writes the folder (docs/formats/dataset-pack.md).
+const PACKING: [&str; 2] = [".forebay/packing", ".forebay-dataset/packing"];
 
 /// The dataset behind these names. `format` overrules what endings suggest.
 ///
@@ -197,8 +200,14 @@ fn folder(client: &Client, plain: &str, format: Option<Format>) -> Result<Part> 
     let mut objects = Vec::new();
     each_object(client, bucket, prefix, |object| {
         let below = object.key.get(prefix.len()..).unwrap_or_default();
+        if PACKING.contains(&below) {
+            let message = "the dataset is not whole: it is being packed, or that was interrupted; \
+                           run the same forebay dataset pack again to finish it";
+            return Err(Error::new(Kind::NotFound, message).with("folder", plain));
+        }
         let hidden = below.split('/').any(|part| part.starts_with('.'));
-        if !hidden && !below.is_empty() && !below.ends_with('/') {
+        let is_manifest = below == SUMS_FILE || below == SIGNATURE_FILE;
+        if !hidden && !is_manifest && !below.is_empty() && !below.ends_with('/') {
             objects.push(object);
         }
         Ok(())
