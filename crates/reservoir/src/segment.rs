@@ -5,7 +5,7 @@
 //! against resizing only. The mapping is aligned to 2 MiB, so that the kernel can back it with huge pages. A fresh segment costs
 //! address space only; [`Segment::fault_in`] gives it memory, which is slow (first touch is ten times slower than a copy).
 //!
-//! This module and `segment/frame.rs` are the only ones with unsafe code. The rule they share: bytes of a segment
+//! This module and those below it are the only ones with unsafe code. The rule they share: bytes of a segment
 //! are reached through an extent, which belongs to one owner, and inside it through blocks, which are written by
 //! the one holder of their claim before they are published and never written again after. A segment without extents
 //! (a copy for one lease) is written by its one owner before it is shared.
@@ -14,6 +14,7 @@
     reason = "mapped memory that is shared between threads and with clients"
 )]
 
+mod checksum;
 mod frame;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use forebay_core::{BLOCK_BYTES, BlockMask};
 
+use super::checksum::block_checksum;
 use super::{Segment, SegmentId};
 use crate::arena::Extent;
 use crate::free_space::units_of;
@@ -207,7 +208,7 @@ impl Frame {
     pub(crate) fn corrupt(&self, blocks: BlockMask) -> BlockMask {
         let is_bad = |block: &u32| {
             let start = *block as usize * BLOCK;
-            crc32c::crc32c(self.slice(start, start + BLOCK)) != self.checksum(*block)
+            block_checksum(self.slice(start, start + BLOCK)) != self.checksum(*block)
         };
         let bad = blocks.intersect(self.present()).blocks().filter(is_bad);
         BlockMask(bad.fold(0, |mask, block| mask | 1 << block))
