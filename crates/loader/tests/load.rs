@@ -389,3 +389,38 @@ fn large_shard(number: usize) -> Vec<u8> {
     tar.extend_from_slice(&[0; 1024]);
     tar
 }
+
+#[test]
+fn without_shuffling_what_comes_next_is_read_ahead_up_to_the_bound() {
+    let node = TestNode::start();
+    for number in 0..4 {
+        node.put(&format!("lake/big/{number}.tar"), &large_shard(number));
+    }
+    node.open("lake/big/");
+    let node = node.restart();
+    let options = LoaderOptions {
+        batch_size: 2,
+        prefetch: Prefetch::Bytes(5 << 20),
+        ..LoaderOptions::default()
+    };
+    let mut loader = node.open("lake/big/").loader(options).unwrap();
+    let mut seen = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while let Some(batch) = loader.next_batch().unwrap() {
+        seen.extend(batch.samples.iter().map(|sample| sample.number));
+        let prefetched = |loader: &Loader| loader.stats().prefetched.lake + loader.stats().prefetched.ram;
+        // Two shards fit into the bound.
+        while seen.len() == 2 && prefetched(&loader) < 4 << 20 {
+            assert!(Instant::now() < deadline, "{:?}", loader.stats());
+            std::thread::yield_now();
+        }
+        let bound = seen.len() as u64 * (129 << 10) + (5 << 20);
+        assert!(
+            prefetched(&loader) <= bound,
+            "{:?} after {}",
+            loader.stats(),
+            seen.len()
+        );
+    }
+    assert_eq!(seen, (0..64).collect::<Vec<_>>());
+}
