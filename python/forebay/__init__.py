@@ -12,9 +12,11 @@ b'hello, lake'
 Importing it starts nothing: no thread, no connection.
 """
 
+from forebay._loader import BadSample, Loader, LoaderStats
 from forebay._native import VERSION as __version__
 from forebay._native import View, WritableBuffer
 from forebay._writer import ObjectWriter
+from forebay.dataset import Dataset, Mix, mix
 from forebay.errors import (
     AlreadyExistsError,
     BusyError,
@@ -42,18 +44,23 @@ from forebay.objects import Listing, ObjectInfo, PutReceipt, Sources, Stats
 
 __all__ = [
     "AlreadyExistsError",
+    "BadSample",
     "BusyError",
     "CancelledError",
     "ChangedError",
     "ChecksumError",
     "ConflictError",
     "CorruptError",
+    "Dataset",
     "DeniedError",
     "ForebayError",
     "InternalError",
     "InvalidInputError",
     "IoError",
     "Listing",
+    "Loader",
+    "LoaderStats",
+    "Mix",
     "NoSpaceError",
     "Node",
     "NotFoundError",
@@ -72,5 +79,6 @@ __all__ = [
     "WritableBuffer",
     "__version__",
     "connect",
+    "mix",
     "open",
 ]

@@ -9,9 +9,10 @@ from forebay.node import TIMEOUT_SECONDS
 _clients: dict[str, _native.Client] = {}
 
 
-def open_handle(address: str, handle: bytes) -> _native.View:
-    """Return the view behind a pickled one: the same memory, or the same version read again."""
+def open_handle(address: str, handle: bytes, start: int = 0, length: int | None = None) -> _native.View:
+    """Return the view behind a pickled one, or a part of it: the same memory, or the same version read again."""
     client = _clients.get(address)
     if client is None:
         client = _clients[address] = _native.Client(address, TIMEOUT_SECONDS)
-    return client.open_handle(handle)
+    view = client.open_handle(handle)
+    return view if length is None else view.part(start, length)

@@ -8,11 +8,13 @@
 #![allow(unsafe_code, reason = "the buffer protocol hands out raw memory")]
 
 mod buffer;
+mod dataset;
 mod embedded;
 mod error;
 mod exports;
 mod item;
 mod listing;
+mod loader;
 mod node;
 mod view;
 mod waiting;
@@ -28,9 +30,13 @@ mod _native {
     #[pymodule_export]
     use crate::buffer::WritableBuffer;
     #[pymodule_export]
+    use crate::dataset::{Batch, Dataset};
+    #[pymodule_export]
     use crate::embedded::EmbeddedNode;
     #[pymodule_export]
     use crate::listing::Listing;
+    #[pymodule_export]
+    use crate::loader::Loader;
     #[pymodule_export]
     use crate::node::Client;
     #[pymodule_export]

@@ -34,7 +34,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    fn client(&self, py: Python<'_>) -> PyResult<forebay_client::Client> {
+    /// Where the node is, to be kept by what came from it.
+    pub(crate) fn shared_address(&self) -> Arc<str> {
+        Arc::clone(&self.address)
+    }
+
+    pub(crate) fn client(&self, py: Python<'_>) -> PyResult<forebay_client::Client> {
         self.client.read().clone().ok_or_else(|| {
             let error = Error::new(
                 Kind::Unavailable,

@@ -5,6 +5,7 @@
 //! may (`exports.rs`), because a mapping that goes away under a pointer would end the process.
 
 use std::ffi::c_int;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -19,31 +20,54 @@ use crate::exports::Exports;
 /// From this size on, work on memory is done without the interpreter; below, letting it go and taking it back costs more.
 const ALONE_BYTES_MIN: usize = 256 << 10;
 
-/// How Python makes a view again: a function and its arguments, the node's address and the handle.
-type Pickled<'py> = (Bound<'py, PyAny>, (String, Bound<'py, PyBytes>));
+/// How Python makes a view again: a function and its arguments, the node's address, the handle and which bytes of it; or nothing.
+type Pickled<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
+
+/// Bytes of a client's view, or a part of them.
+#[derive(Clone)]
+pub(crate) struct Part {
+    /// `None`: there are no bytes.
+    view: Option<forebay_client::View>,
+    range: Range<usize>,
+}
+
+impl Deref for Part {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = self.view.as_deref().unwrap_or_default();
+        bytes.get(self.range.clone()).unwrap_or_default()
+    }
+}
 
 /// Read-only bytes of an object or a part of it.
 #[pyclass(frozen, module = "forebay", name = "View", weakref)]
 pub(crate) struct View {
     address: Arc<str>,
-    view: Mutex<Option<forebay_client::View>>,
+    view: Mutex<Option<Part>>,
     /// Released, but perhaps still looked at: goes with the object.
-    kept: Mutex<Option<forebay_client::View>>,
+    kept: Mutex<Option<Part>>,
     exports: Exports,
 }
 
 impl View {
     pub(crate) fn new(address: Arc<str>, view: forebay_client::View) -> Self {
+        let range = 0..view.len();
+        Self::part(address, Some(view), range)
+    }
+
+    /// A part of a client's view; `None` has no bytes.
+    pub(crate) fn part(address: Arc<str>, view: Option<forebay_client::View>, range: Range<usize>) -> Self {
         Self {
             address,
-            view: Mutex::new(Some(view)),
+            view: Mutex::new(Some(Part { view, range })),
             kept: Mutex::new(None),
             exports: Exports::default(),
         }
     }
 
     /// A share in the bytes; an error after the release.
-    pub(crate) fn share(&self) -> PyResult<forebay_client::View> {
+    pub(crate) fn share(&self) -> PyResult<Part> {
         let view = self.view.lock();
         view.clone()
             .ok_or_else(|| PyValueError::new_err("the view was released"))
@@ -126,32 +150,37 @@ impl View {
     /// The object, as `bucket/key`.
     #[getter]
     fn name(&self) -> PyResult<String> {
-        let view = self.share()?;
-        Ok(format!("{}/{}", view.object().bucket, view.object().key))
+        let view = self.share()?.view;
+        Ok(view.map_or_else(String::new, |view| {
+            format!("{}/{}", view.object().bucket, view.object().key)
+        }))
     }
 
     /// The version that the bytes belong to.
     #[getter]
     fn version(&self) -> PyResult<String> {
-        Ok(self.share()?.version().to_owned())
+        let view = self.share()?.view;
+        Ok(view.map_or_else(String::new, |view| view.version().to_owned()))
     }
 
     /// Size of the whole object.
     #[getter]
     fn object_bytes(&self) -> PyResult<u64> {
-        Ok(self.share()?.object_bytes())
+        Ok(self.share()?.view.map_or(0, |view| view.object_bytes()))
     }
 
     /// Where in the object the bytes start.
     #[getter]
     fn offset(&self) -> PyResult<u64> {
-        Ok(self.share()?.offset())
+        let part = self.share()?;
+        let start = part.range.start as u64;
+        Ok(part.view.map_or(0, |view| view.offset() + start))
     }
 
     /// Whether the bytes lie in the node's own memory; `False` if they were copied.
     #[getter]
     fn is_mapped(&self) -> PyResult<bool> {
-        Ok(self.share()?.is_mapped())
+        Ok(self.share()?.view.is_some_and(|view| view.is_mapped()))
     }
 
     /// Whether it was released.
@@ -160,10 +189,10 @@ impl View {
         self.view.lock().is_none()
     }
 
-    /// Where the bytes came from, as `forebay.Sources`.
+    /// Where the bytes came from, as `forebay.Sources`; of a part those of the whole range that was read with it.
     #[getter]
     fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let sources = self.share()?.sources();
+        let sources = self.share()?.view.map(|view| view.sources()).unwrap_or_default();
         let class = py.import("forebay.objects")?.getattr("Sources")?;
         class.call1((sources.ram, sources.nvme, sources.lake, sources.copied))
     }
@@ -177,23 +206,46 @@ impl View {
 
     /// Pickles as a handle: whoever unpickles it looks at the same memory, or reads the same version again.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
-        let handle = self.share()?.handle().encode();
-        let handle = handle.map_err(|why| error::to_err(py, &why))?;
+        let part = self.share()?;
+        let Some(view) = part.view else {
+            // No bytes of no object: plain bytes are all there is to say.
+            return Ok((py.import("builtins")?.getattr("bytes")?, PyTuple::empty(py)));
+        };
+        let handle = view.handle().encode().map_err(|why| error::to_err(py, &why))?;
+        let handle = PyBytes::new(py, &handle);
         let open = py.import("forebay._views")?.getattr("open_handle")?;
-        Ok((open, (self.address.to_string(), PyBytes::new(py, &handle))))
+        let range = part.range;
+        let args = if range == (0..view.len()) {
+            (&*self.address, handle).into_pyobject(py)?
+        } else {
+            (&*self.address, handle, range.start, range.len()).into_pyobject(py)?
+        };
+        Ok((open, args))
+    }
+
+    /// A view of some bytes of this one, which holds the same memory.
+    #[pyo3(name = "part")]
+    fn part_of(&self, py: Python<'_>, start: usize, length: usize) -> PyResult<Self> {
+        let part = self.share()?;
+        let end = start
+            .checked_add(length)
+            .filter(|end| *end <= part.range.len())
+            .ok_or_else(|| error::invalid(py, "the part lies behind the end of the view"))?;
+        let range = part.range.start + start..part.range.start + end;
+        Ok(Self::part(Arc::clone(&self.address), part.view, range))
     }
 
     fn __repr__(&self) -> String {
         match &*self.view.lock() {
-            Some(view) => {
-                let object = view.object();
-                format!(
+            Some(part) => match &part.view {
+                Some(view) => format!(
                     "<forebay.View of {} bytes of {}/{}>",
-                    view.len(),
-                    object.bucket,
-                    object.key
-                )
-            }
+                    part.len(),
+                    view.object().bucket,
+                    view.object().key
+                ),
+                None => "<forebay.View of no bytes>".to_owned(),
+            },
             None => "<forebay.View, released>".to_owned(),
         }
     }

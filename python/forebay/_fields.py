@@ -1,0 +1,217 @@
+"""Fields of samples: how their bytes become values, and what happens to those that cannot."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from forebay.errors import CorruptError, InvalidInputError
+
+if TYPE_CHECKING:
+    from forebay import _native
+
+#: How a field is read: a name such as `"bytes"`, one of `str`, `int`, `float`, or a function of its view.
+Decoder = str | type | Callable[[Any], Any]
+#: What a dataset is told about its fields.
+Fields = Mapping[str, Decoder] | Sequence[str]
+
+#: What every sample has besides its fields.
+KEY, SHARD, NUMBER, SOURCE = "__key__", "__shard__", "__number__", "__source__"
+ABOUT = (KEY, SHARD, NUMBER, SOURCE)
+#: The label of a raw file, if the dataset was told where labels come from.
+LABEL = "label"
+
+_TYPES: dict[Any, str] = {bytes: "bytes", str: "str", int: "int", float: "float"}
+_NAMES = (
+    "auto",
+    "bytes",
+    "str",
+    "int",
+    "float",
+    "json",
+    "npy",
+    "image",
+    "rgb",
+    "example",
+    "sequence_example",
+    "tokens:…",
+)
+_TOKENS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+def parse(fields: Fields | None) -> dict[str, Decoder] | None:
+    """Return field names and decoders with types as their names; `None` means all fields as they are."""
+    if fields is None:
+        return None
+    given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields, "auto")
+    return {str(name): _parse_one(name, how) for name, how in given.items()}
+
+
+def _parse_one(name: str, how: Decoder) -> Decoder:
+    if isinstance(how, type) and how in _TYPES:
+        return _TYPES[how]
+    if callable(how):
+        return how
+    if isinstance(how, str) and (how in _NAMES or how.removeprefix("tokens:") in _TOKENS):
+        return how
+    raise InvalidInputError(
+        f"no such decoder for field {name!r}: {how!r}; there are {', '.join(_NAMES)}, the types str, int and float, "
+        "and functions of the bytes"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One field of all samples of a batch: their values, exceptions in the place of those that have none."""
+
+    #: A list, or one array for all if it is packed.
+    values: Any
+    #: Whether `values` is an array.
+    packed: bool = False
+
+
+def decode(batch: _native.Batch, field: str, how: Decoder, encodings: Mapping[str, str]) -> Column:
+    """Return a field of all samples of a batch."""
+    if how == "auto":
+        return _auto(batch, field, encodings.get(field))
+    if how == "int":
+        return _numbers(batch.integers(field), "int64")
+    if how == "float":
+        return _numbers(batch.floats(field), "float64")
+    if isinstance(how, str) and how.startswith("tokens:"):
+        return _tokens(batch, field, how.removeprefix("tokens:"))
+    if how == "bytes":
+        return Column(batch.views(field))
+    if how == "str":
+        return Column(batch.texts(field))
+    if how == "example":
+        return Column(batch.examples(field))
+    if how == "sequence_example":
+        return Column(batch.sequence_examples(field))
+    function = _FUNCTIONS[how] if isinstance(how, str) else how
+    return Column([apply(function, view) for view in batch.views(field)])
+
+
+def apply(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return what a function makes of a value, or the exception that it or the value is."""
+    if isinstance(value, Exception):
+        return value
+    try:
+        return function(value)
+    except Exception as fault:  # a bad sample, which the loader treats as it was told
+        return fault
+
+
+def _auto(batch: _native.Batch, field: str, encoding: str | None) -> Column:
+    if encoding is None:
+        return Column(batch.views(field))
+    if encoding in _TOKENS and field == "tokens":
+        return _tokens(batch, field, encoding)
+    return Column(batch.mds(field, encoding))
+
+
+def _numbers(values: list[Any], dtype: str) -> Column:
+    if any(isinstance(value, Exception) for value in values):
+        return Column(values)
+    import numpy as np
+
+    return Column(np.array(values, dtype=dtype), packed=True)
+
+
+def _tokens(batch: _native.Batch, field: str, dtype: str) -> Column:
+    import numpy as np
+
+    kind = np.dtype(dtype).newbyteorder("<")
+    packed = batch.packed(field)
+    if packed is not None and packed[1] % kind.itemsize == 0:
+        memory, width = packed
+        return Column(np.frombuffer(memory, dtype=kind).reshape(len(batch), width // kind.itemsize), packed=True)
+    return Column([apply(lambda view: np.frombuffer(bytes(view), dtype=kind), view) for view in batch.views(field)])
+
+
+def _json(view: Any) -> Any:
+    return json.loads(bytes(view))
+
+
+def _npy(view: Any) -> Any:
+    """Return an array over the view, without a copy where numpy's format allows it; pickles are refused."""
+    import io
+
+    import numpy as np
+
+    class Reader(io.RawIOBase):
+        """The header of the view as a file; numpy reads no more of it."""
+
+        def __init__(self) -> None:
+            self.at = 0
+
+        def read(self, size: int = -1) -> bytes:
+            memory = memoryview(view)
+            end = len(memory) if size < 0 else min(len(memory), self.at + size)
+            found = bytes(memory[self.at : end])
+            self.at = end
+            return found
+
+    file = Reader()
+    version = np.lib.format.read_magic(file)
+    header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = header(file)
+    if dtype.hasobject:
+        raise CorruptError(
+            "the array holds Python objects, which are pickles: they can run any code and are not loaded"
+        )
+    count = int(np.prod(shape, dtype=np.int64))
+    flat = np.frombuffer(view, dtype=dtype, count=count, offset=file.at) if count else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _image(view: Any) -> Any:
+    import io
+
+    try:
+        from PIL import Image
+    except ImportError as missing:
+        raise InvalidInputError('the decoders "image" and "rgb" need Pillow: pip install pillow') from missing
+    image = Image.open(io.BytesIO(view))
+    image.load()
+    return image
+
+
+def _rgb(view: Any) -> Any:
+    import numpy as np
+
+    return np.asarray(_image(view).convert("RGB"))
+
+
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"json": _json, "npy": _npy, "image": _image, "rgb": _rgb}
+
+
+def about(batch: _native.Batch, name: str) -> list[Any]:
+    """Return what is known about the samples of a batch."""
+    if name == KEY:
+        return batch.keys()
+    if name == SHARD:
+        return batch.shards()
+    if name == NUMBER:
+        return batch.numbers()
+    return batch.sources()
+
+
+def collate(samples: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return samples as one batch: field to list, or to an array where all values are numbers."""
+    rows = list(samples)
+    if not all(isinstance(row, Mapping) for row in rows):
+        raise InvalidInputError("a function of `map` returns a dict of fields; use `collate` of the loader for others")
+    names = dict.fromkeys(name for row in rows for name in row)
+    batch: dict[str, Any] = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        if values and (all(type(value) is int for value in values) or all(type(value) is float for value in values)):
+            import numpy as np
+
+            batch[name] = np.array(values)
+        else:
+            batch[name] = values
+    return batch

@@ -1,0 +1,293 @@
+"""`Dataset`: samples of shards in a lake, by number, without conversion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+
+from forebay import _fields, _native
+from forebay._batches import decode_batch
+from forebay._fields import Fields
+from forebay._loader import Loader, LoaderOptions
+from forebay.errors import ChangedError, InvalidInputError
+from forebay.node import Node, connect
+
+if TYPE_CHECKING:
+    from forebay._torch_data import IterableSamples, MapSamples
+
+#: Told how far the building of an index is: bytes done, bytes in all, shards done, shards in all.
+Progress = Callable[[int, int, int, int], None]
+
+
+class Dataset:
+    """Samples of tar, TFRecord, MDS, JSONL, token or raw files in a lake. Nothing is read before the first use.
+
+    The first use looks for the shards and their index; where there is none, every shard is read once to build it, and
+    it is stored beside the data (`.forebay/`). The dataset then is what it was at that moment: a shard that is replaced
+    later raises `ChangedError`, and never gives other bytes.
+
+    Threads may share one. It is safe under fork, and pickles as its name and options, so that workers open the same
+    data.
+
+    Args:
+        names: `forebay://bucket/dir/{0000..1023}.tar`; unions with `::`; a folder that ends in `/`; or a list of these.
+        fields: How fields are read: `{"jpg": "bytes", "cls": int}`; others are not. If left out: all, as they are.
+        node: The node; `forebay.connect()` if left out.
+        format: `tar`, `tfrecord`, `mds`, `raw`, `npy`, `bin`, `jsonl`; by default as the names suggest.
+        tokens: For `npy` and `bin`: `(length, stride, type)` of token windows; of `npy` the type may be `None`.
+        labels: For raw files: `"folder"`, or the text of a manifest (`"path,label"` lines, or JSON lines).
+        index: `"changed"` builds what is missing, `"never"` refuses, `"always"` builds all of it.
+        store_index: Whether a built index is stored beside the data.
+        progress: Called while an index is built; `True` prints lines to the terminal.
+
+    >>> import forebay, io, tarfile
+    >>> node = forebay.open("memory://")
+    >>> node.create_bucket("demo")
+    >>> shard = io.BytesIO()
+    >>> with tarfile.open(fileobj=shard, mode="w") as tar:
+    ...     for number in range(3):
+    ...         member = tarfile.TarInfo(f"{number:04}.cls")
+    ...         member.size = 1
+    ...         tar.addfile(member, io.BytesIO(b"%d" % number))
+    >>> _ = node.put("demo/data/0.tar", shard.getvalue())
+    >>> ds = forebay.Dataset("demo/data/{0..0}.tar", fields={"cls": int}, node=node)
+    >>> len(ds), ds[2]
+    (3, {'cls': 2})
+    >>> [batch["cls"].tolist() for batch in ds.loader(batch_size=2, tail="pad")]
+    [[0, 1], [2, 0]]
+    >>> node.close()
+    """
+
+    def __init__(
+        self,
+        names: str | Sequence[str],
+        fields: Fields | None = None,
+        node: Node | None = None,
+        *,
+        format: str | None = None,  # noqa: A002 - the word that people know
+        tokens: tuple[int, int, str | None] | int | None = None,
+        labels: str | None = None,
+        index: Literal["changed", "never", "always"] = "changed",
+        store_index: bool = True,
+        progress: Progress | bool | None = None,
+    ) -> None:
+        self._names = [names] if isinstance(names, str) else list(names)
+        self._fields = _fields.parse(fields)
+        self._given_node = node
+        self._options: dict[str, Any] = {
+            "format": format,
+            "rebuild": index,
+            "store": store_index,
+            "tokens": (tokens, tokens, None) if isinstance(tokens, int) else tokens,
+            "labels": _labels(labels),
+        }
+        self._progress = progress
+        self._maps: tuple[Callable[[Any], Any], ...] = ()
+        self._opened: _native.Dataset | None = None
+        self._fingerprint: str | None = None
+
+    # --- opening ---
+
+    def index(
+        self, *, rebuild: Literal["changed", "never", "always"] | None = None, progress: Progress | bool | None = None
+    ) -> Self:
+        """Open the dataset now, and build its index if that is needed. Otherwise the first use does it.
+
+        Args:
+            rebuild: What is built; as the dataset was told if left out.
+            progress: Called while the index is built; `True` prints lines.
+
+        """
+        if self._opened is None or rebuild == "always":
+            self._open(rebuild, progress if progress is not None else self._progress)
+        return self
+
+    def _open(self, rebuild: str | None, progress: Progress | bool | None) -> None:
+        options = {**self._options, "rebuild": rebuild or self._options["rebuild"]}
+        if self._fields is not None:
+            options["fields"] = [name for name in self._fields if not self._is_about(name)]
+        tell = _print_progress if progress is True else progress or None
+        opened = _native.Dataset(self.node._client, self._names, options, tell)
+        if self._fingerprint is not None and opened.fingerprint != self._fingerprint:
+            raise ChangedError(
+                "the dataset is not the one that this process was sent: a shard was replaced; open it again everywhere",
+                [("dataset", self._names[0])],
+            )
+        self._opened = opened
+        self._fingerprint = opened.fingerprint
+
+    def _is_about(self, name: str) -> bool:
+        return name in _fields.ABOUT or (name == _fields.LABEL and self._options["labels"] is not None)
+
+    @property
+    def _native(self) -> _native.Dataset:
+        if self._opened is None:
+            self.index()
+        assert self._opened is not None
+        return self._opened
+
+    @property
+    def node(self) -> Node:
+        """The node that it reads through."""
+        if self._given_node is None:
+            self._given_node = connect()
+        return self._given_node
+
+    # --- what it is ---
+
+    def __len__(self) -> int:
+        return len(self._native)
+
+    @property
+    def fields(self) -> list[str]:
+        """Names of all fields that occur in the data, sorted."""
+        return self._native.fields
+
+    @property
+    def encodings(self) -> dict[str, str]:
+        """How fields are encoded, where the format says so (MDS, tokens)."""
+        return dict(self._native.encodings)
+
+    @property
+    def index_origin(self) -> str:
+        """Where the index came from: `stored`, `built` now, or `memory` (built, but not stored)."""
+        return self._native.origin
+
+    @property
+    def shards(self) -> list[tuple[str, int, int]]:
+        """Name, samples and bytes of every shard."""
+        return self._native.shards()
+
+    def find(self, key: str) -> int:
+        """Return the number of the sample with this key; `NotFoundError` if there is none."""
+        return self._native.find(key)
+
+    # --- samples ---
+
+    def __getitem__(self, number: int) -> Any:
+        return self.samples([number])[0]
+
+    def samples(self, numbers: Sequence[int]) -> list[Any]:
+        """Return samples by their numbers, with one request. Negative numbers count from the end."""
+        count = len(self._native)
+        wanted = [number + count if number < 0 else number for number in numbers]
+        for number, given in zip(wanted, numbers, strict=True):
+            if not 0 <= number < count:
+                raise IndexError(f"sample {given} of {count}")
+        return decode_batch(self._native.samples(wanted), self).checked_rows()
+
+    def __iter__(self) -> Iterator[Any]:
+        for first in range(0, len(self), 64):
+            yield from self.samples(range(first, min(len(self), first + 64)))
+
+    def map(self, function: Callable[[Any], Any]) -> Dataset:
+        """Return the same dataset with a function that every sample goes through, after its fields were read.
+
+        The function takes and returns a dict of fields. Several are applied one after the other.
+        """
+        mapped = Dataset.__new__(Dataset)
+        mapped.__setstate__(self._state())
+        mapped._opened, mapped._given_node = self._opened, self._given_node
+        mapped._maps = (*self._maps, function)
+        return mapped
+
+    def loader(self, batch_size: int = 1, **options: Unpack[LoaderOptions]) -> Loader:
+        """Return a loader: batch after batch, epoch after epoch. The options are those of `forebay.Loader`."""
+        return Loader([(self, 1.0)], batch_size=batch_size, **options)
+
+    def torch(self, *, iterable: bool = False, **options: Any) -> MapSamples | IterableSamples:
+        """Return the dataset for torch's `DataLoader`.
+
+        Args:
+            iterable: `False`: by number, for torch's samplers. `True`: in the order of a loader, split over ranks and
+                workers, with the `state_dict` that torchdata's `StatefulDataLoader` saves.
+            options: For the iterable form: those of `loader`. With `batch_size` it gives whole batches (`DataLoader(…,
+                batch_size=None)`), without it single samples.
+
+        """
+        from forebay import _torch_data
+
+        if iterable:
+            return _torch_data.IterableSamples(self, **options)
+        if options:
+            raise InvalidInputError(f"the form by number takes no options, but got {', '.join(options)}")
+        return _torch_data.MapSamples(self)
+
+    def tf(self, output_signature: Any, *, batch_size: int | None = None, **options: Any) -> Any:
+        """Return a `tf.data.Dataset` of samples, or of batches if `batch_size` is given. Needs TensorFlow.
+
+        Args:
+            output_signature: What a sample or batch is, as `tf.data.Dataset.from_generator` wants it.
+            batch_size: Samples of a batch.
+            options: Those of `loader`.
+
+        """
+        import tensorflow as tf
+
+        from forebay._tf import generator
+
+        return tf.data.Dataset.from_generator(generator(self, batch_size, options), output_signature=output_signature)
+
+    # --- other processes ---
+
+    def _state(self) -> dict[str, Any]:
+        kept = ("_names", "_fields", "_given_node", "_options", "_progress", "_maps", "_fingerprint")
+        return {name: getattr(self, name) for name in kept}
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Whoever gets it must look at the same data: that is known once it is open.
+        self.index()
+        return {**self._state(), "_given_node": self.node}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opened = None
+
+    def __repr__(self) -> str:
+        size = f", {len(self._opened)} samples" if self._opened is not None else ""
+        return f"<forebay.Dataset {'::'.join(self._names)}{size}>"
+
+
+class Mix:
+    """Several datasets as one, by weights. Made by `forebay.mix`."""
+
+    def __init__(self, sources: Sequence[tuple[Dataset, float]], seed: int, stop: str) -> None:
+        self._sources = list(sources)
+        self._seed = seed
+        self._stop = stop
+
+    def loader(self, batch_size: int = 1, **options: Unpack[LoaderOptions]) -> Loader:
+        """Return a loader over all of them. The options are those of `forebay.Loader`."""
+        options.setdefault("seed", self._seed)
+        return Loader(self._sources, batch_size=batch_size, stop=self._stop, **options)
+
+
+def mix(
+    sources: Sequence[tuple[Dataset, float]], *, seed: int = 0, stop: Literal["first", "all", "never"] = "first"
+) -> Mix:
+    """Mix datasets by weights, the same way in every run; a small one starts again as often as its weight asks for it.
+
+    Args:
+        sources: Datasets and their weights, of which only the proportions matter.
+        seed: Another seed, another mixture.
+        stop: An epoch ends before the `first` dataset would start again, when `all` came whole once, or `never`.
+
+    """
+    return Mix(sources, seed, stop)
+
+
+def _labels(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    if text == "folder":
+        return "folder", ""
+    return ("jsonl" if text.lstrip().startswith("{") else "csv"), text
+
+
+def _print_progress(bytes_done: int, bytes_total: int, shards_done: int, shards_total: int) -> None:
+    line = (
+        f"forebay: indexed {bytes_done / 1e6:.0f} of {bytes_total / 1e6:.0f} MB, {shards_done} of {shards_total} shards"
+    )
+    end = "\n" if shards_done == shards_total or not sys.stderr.isatty() else "\r"
+    print(line, end=end, file=sys.stderr, flush=True)

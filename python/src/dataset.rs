@@ -1,0 +1,264 @@
+//! `Dataset`: samples of shards by number. Documented for people in `forebay/dataset.py`.
+//!
+//! Opening may read every shard once to index it, on threads of the loader crate. Only the thread that called can learn of Ctrl-C, so it
+//! waits beside the work and looks ten times a second; an interrupted opening stops at the next range.
+
+mod batch;
+mod values;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::index::Value;
+use forebay_dataset::raw::{Labels, Manifest};
+use forebay_dataset::shard::Format;
+use forebay_dataset::tokens::{TokenType, TokenWindows};
+use forebay_loader::{DatasetOptions, IndexOrigin, Progress, Rebuild};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+pub(crate) use batch::Batch;
+
+use crate::error;
+use crate::node::Client;
+use crate::waiting::{is_interrupted, wait};
+
+/// How often a thread that waits for an opening looks for signals.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// An open dataset.
+#[pyclass(frozen, module = "forebay._native")]
+pub(crate) struct Dataset {
+    pub(crate) dataset: forebay_loader::Dataset,
+    pub(crate) address: Arc<str>,
+}
+
+#[pymethods]
+impl Dataset {
+    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, manifest, threads.
+    #[new]
+    #[pyo3(signature = (client, names, options, progress))]
+    fn new(
+        py: Python<'_>,
+        client: &Client,
+        names: Vec<String>,
+        options: &Bound<'_, PyDict>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
+        let options = parse(py, options)?;
+        let address = client.shared_address();
+        let client = client.client(py)?;
+        let dataset = wait(py, || open(&client, &names, options, progress.as_ref()))?;
+        Ok(Self { dataset, address })
+    }
+
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(usize::try_from(self.dataset.len())?)
+    }
+
+    /// Names of all fields that occur, sorted.
+    #[getter]
+    fn fields(&self) -> Vec<String> {
+        self.dataset.fields().to_vec()
+    }
+
+    /// How fields are encoded, where the format says so.
+    #[getter]
+    fn encodings(&self) -> Vec<(String, String)> {
+        let encodings = &self.dataset.index().head().meta().encodings;
+        encodings
+            .iter()
+            .map(|(field, how)| (field.clone(), how.clone()))
+            .collect()
+    }
+
+    /// `stored`, `built` or `memory`.
+    #[getter]
+    fn origin(&self) -> &'static str {
+        match self.dataset.index_origin() {
+            IndexOrigin::Stored => "stored",
+            IndexOrigin::Built => "built",
+            IndexOrigin::InMemory => "memory",
+        }
+    }
+
+    /// Which data it is: names, versions and counts, as one word.
+    #[getter]
+    fn fingerprint(&self) -> String {
+        self.dataset.shape().fingerprint().to_string()
+    }
+
+    /// Name, samples and bytes of every shard.
+    fn shards(&self, py: Python<'_>) -> PyResult<Vec<(String, u64, u64)>> {
+        let shards = self.dataset.index().head().shards().map(|shard| {
+            let shard = shard?;
+            Ok((shard.name().to_owned(), shard.samples(), shard.record().bytes))
+        });
+        shards
+            .collect::<Result<_>>()
+            .map_err(|why| error::to_err(py, &why))
+    }
+
+    /// The key of a sample.
+    fn key(&self, py: Python<'_>, number: u64) -> PyResult<Option<String>> {
+        let key = self.dataset.index().key(number);
+        let key = key.map_err(|why| error::to_err(py, &why))?;
+        Ok(key.map(|key| String::from_utf8_lossy(key).into_owned()))
+    }
+
+    /// The number of the sample with this key.
+    fn find(&self, py: Python<'_>, key: &str) -> PyResult<u64> {
+        wait(py, || self.dataset.index().find_key(key.as_bytes()))
+    }
+
+    /// Names of the columns of values that the index has.
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        self.dataset
+            .index()
+            .head()
+            .meta()
+            .columns
+            .keys()
+            .cloned()
+            .collect()
+    }
+
+    /// Values of a column of the index, for these samples.
+    fn column<'py>(&self, py: Python<'py>, name: &str, numbers: Vec<u64>) -> PyResult<Bound<'py, PyList>> {
+        let list = PyList::empty(py);
+        for number in numbers {
+            let value = self.dataset.index().value(name, number);
+            match value.map_err(|why| error::to_err(py, &why))? {
+                Some(Value::Text(text)) => list.append(text)?,
+                Some(Value::I64(number)) => list.append(number)?,
+                Some(Value::F64(number)) => list.append(number)?,
+                _ => list.append(py.None())?,
+            }
+        }
+        Ok(list)
+    }
+
+    /// Samples by number, in one question; the first fault of one is raised.
+    #[pyo3(signature = (numbers))]
+    fn samples(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Batch> {
+        let samples = wait(py, || {
+            self.dataset.samples(&numbers)?.into_iter().collect::<Result<_>>()
+        })?;
+        Ok(Batch::new(Arc::clone(&self.address), samples))
+    }
+}
+
+/// What Python's words mean.
+fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<DatasetOptions> {
+    let mut options = DatasetOptions::default();
+    let fail = |why: Error| error::to_err(py, &why);
+    for (name, value) in given {
+        if value.is_none() {
+            continue;
+        }
+        match name.extract::<String>()?.as_str() {
+            "format" => options.format = Some(Format::parse(&value.extract::<String>()?).map_err(fail)?),
+            "fields" => options.fields = value.extract()?,
+            "rebuild" => options.rebuild = rebuild(&value.extract::<String>()?).map_err(fail)?,
+            "store" => options.store = value.extract()?,
+            "sha256" => options.with_sha256 = value.extract()?,
+            "tokens" => {
+                let (length, stride, token): (u64, u64, Option<String>) = value.extract()?;
+                let token = token
+                    .map(|name| TokenType::parse(&name))
+                    .transpose()
+                    .map_err(fail)?;
+                options.tokens = Some(TokenWindows {
+                    length,
+                    stride,
+                    token,
+                });
+            }
+            "labels" => {
+                let (kind, text): (String, String) = value.extract()?;
+                options.labels = labels((&kind, &text)).map_err(fail)?;
+            }
+            "threads" => options.build_threads = value.extract()?,
+            other => return Err(error::invalid(py, format!("a dataset has no option {other:?}"))),
+        }
+    }
+    Ok(options)
+}
+
+fn rebuild(word: &str) -> Result<Rebuild> {
+    match word {
+        "never" => Ok(Rebuild::Never),
+        "changed" => Ok(Rebuild::Changed),
+        "always" => Ok(Rebuild::Always),
+        _ => Err(Error::new(Kind::InvalidInput, "rebuild is never, changed or always").with("rebuild", word)),
+    }
+}
+
+/// `folder`, or the text of a manifest in `csv` or `jsonl`.
+fn labels((kind, text): (&str, &str)) -> Result<Labels> {
+    match kind {
+        "folder" => Ok(Labels::Folder),
+        "csv" => Manifest::csv(text).map(Labels::Manifest),
+        "jsonl" => Manifest::jsonl(text).map(Labels::Manifest),
+        _ => {
+            Err(Error::new(Kind::InvalidInput, "labels come from folder, csv or jsonl").with("labels", kind))
+        }
+    }
+}
+
+/// Opens a dataset on another thread, while this one looks for signals.
+fn open(
+    client: &forebay_client::Client,
+    names: &[String],
+    mut options: DatasetOptions,
+    progress: Option<&Py<PyAny>>,
+) -> Result<forebay_loader::Dataset> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stop);
+    options.interrupt = Some(Arc::new(move || flag.load(Ordering::Relaxed)));
+    let tell = |done: Progress| {
+        if let Some(progress) = progress {
+            report(progress, done);
+        }
+    };
+    std::thread::scope(|scope| {
+        let (ended, end) = channel();
+        let work = scope.spawn(move || {
+            let opened = forebay_loader::Dataset::open(client, names, options, Some(&tell));
+            // Nobody listens only if the waiting thread is gone, which waits for this one.
+            let _ = ended.send(());
+            opened
+        });
+        while end.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if is_interrupted() {
+                stop.store(true, Ordering::Relaxed);
+                break;
+            }
+        }
+        work.join().unwrap_or_else(|_| {
+            Err(Error::new(
+                Kind::Internal,
+                "the thread that opened the dataset panicked",
+            ))
+        })
+    })
+}
+
+/// Tells Python how far it is; what the callback raises is printed, as nobody could catch it.
+fn report(progress: &Py<PyAny>, done: Progress) {
+    let told = (
+        done.bytes_done,
+        done.bytes_total,
+        done.shards_done,
+        done.shards_total,
+    );
+    let _ = Python::try_attach(|py| {
+        if let Err(why) = progress.call1(py, told) {
+            why.write_unraisable(py, None);
+        }
+    });
+}
