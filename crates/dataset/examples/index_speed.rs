@@ -1,4 +1,5 @@
-//! How fast shards are indexed: GB per second of one core, CRC32C and grouping included, with and without SHA-256.
+//! How fast shards are indexed: GB per second of one core, CRC32C and grouping included, with and without SHA-256; and how
+//! fast an index of a thousand million samples opens and answers.
 //!
 //! `cargo run --release -p forebay-dataset --example index_speed`. Shards are made in memory: 52 KB images with a label in tar (headers of
 //! ustar), the same images as TFRecord, tokens of 4 KB; pushed in pieces of 1 MiB, as they come from a lake.
@@ -7,7 +8,9 @@
 use std::time::{Duration, Instant};
 
 use forebay_core::Result;
-use forebay_dataset::index::{Index, IndexBuilder};
+use forebay_dataset::index::{
+    Field, Index, IndexBuilder, SampleRecord, ShardIndexBuilder, ShardIndexOptions,
+};
 use forebay_dataset::scan::{ScanOptions, ShardScan};
 use forebay_dataset::shard::{Format, ShardRecord};
 use forebay_dataset::tfrecord::masked;
@@ -69,7 +72,52 @@ fn scan(format: Format, bytes: &[u8], with_sha256: bool) -> Result<(Duration, u6
     Ok((took, Index::from_bytes(index)?.len(), index_bytes))
 }
 
+/// 100,000 shards of 10,000 samples; the places of all shards are the same, so that the example needs little memory.
+fn open_and_ask() -> Result<()> {
+    const SHARDS: u32 = 100_000;
+    const SAMPLES: u64 = 10_000;
+    let mut shard = ShardIndexBuilder::new(ShardIndexOptions::default());
+    for number in 0..SAMPLES {
+        let field = Field {
+            name: "tokens",
+            offset: number * 4096,
+            bytes: 4096,
+            crc32c: Some(7),
+        };
+        shard.sample(&SampleRecord::new(None, &[field]))?;
+    }
+    let shard = shard.finish(ShardRecord::new("x", Format::Bin, SAMPLES * 4096));
+    let mut builder = IndexBuilder::new();
+    for _ in 0..SHARDS {
+        builder.add(shard.clone())?;
+    }
+    let bytes = builder.finish()?;
+    let megabytes = bytes.len() as f64 / 1e6;
+    let start = Instant::now();
+    let index = Index::from_bytes(bytes)?;
+    let opened = start.elapsed();
+    let (samples, asked) = (index.len(), 1_000_000);
+    let ask = |count: u64| -> Result<Duration> {
+        let start = Instant::now();
+        for number in 0..count {
+            // A step that is prime to the number of samples goes everywhere.
+            index.sample(number * 617_648_911 % samples)?;
+        }
+        Ok(start.elapsed())
+    };
+    let first = ask(asked)?;
+    let again = ask(asked)?;
+    let nanoseconds = |took: Duration| took.as_nanos() / u128::from(asked);
+    println!(
+        "index of {samples} samples, {megabytes:.0} MB: opened in {opened:.1?}, sample {} ns first, {} ns again",
+        nanoseconds(first),
+        nanoseconds(again)
+    );
+    Ok(())
+}
+
 fn main() -> Result<()> {
+    open_and_ask()?;
     let image: Vec<u8> = (0..IMAGE_BYTES).map(|at| (at * at) as u8).collect();
     let shards = [
         (Format::Tar, tar(&image)),

@@ -193,4 +193,6 @@ fn at(record: &PieceRecord, sample: u64) -> u32 {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests;

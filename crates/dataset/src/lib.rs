@@ -1,7 +1,30 @@
 //! Datasets as they lie in a lake: what is in a shard, and where.
 //!
-//! Everything here is pure: bytes go in, places come out; reading is the caller's business. So far there is one format,
-//! [`tar`]; read `tar.rs`, then `tar/scanner.rs` and `tar/index.rs`.
+//! Everything here is pure: bytes go in, places come out; reading is the caller's business. Read `scan.rs` (one pass over a shard of any
+//! [`shard::Format`]), then `index.rs` (what is kept of it), then the file of a format; `order.rs` says which sample comes when, `manifest.rs` whether data is what
+//! it was.
+//!
+//! ```
+//! use forebay_dataset::index::{Index, IndexBuilder};
+//! use forebay_dataset::scan::{ScanOptions, ShardScan};
+//! use forebay_dataset::shard::{Format, ShardRecord};
+//!
+//! let lines = b"{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
+//! let record = ShardRecord::new("a.jsonl", Format::Jsonl, lines.len() as u64).with_version("etag");
+//! let mut scan = ShardScan::new(record, ScanOptions::new(Format::Jsonl));
+//! for piece in lines.chunks(7) {
+//!     scan.push(piece)?;
+//! }
+//! let mut index = IndexBuilder::new();
+//! index.add(scan.finish()?)?;
+//! let index = Index::from_bytes(index.finish()?)?;
+//! let sample = index.sample(1)?;
+//! assert_eq!((sample.fields[0].offset, sample.fields[0].bytes), (16, 15));
+//! assert_eq!(sample.fields[0].crc32c, Some(0x2df4_c4bf));
+//! # Ok::<(), forebay_core::Error>(())
+//! ```
+//!
+//! Members of an archive by name, without reading their contents:
 //!
 //! ```
 //! use forebay_dataset::tar::{TarIndex, TarIndexLimits, TarScanner, Want};
@@ -29,6 +52,7 @@ pub mod jsonl;
 pub mod manifest;
 pub mod mds;
 pub mod order;
+pub mod parquet;
 pub mod raw;
 pub mod scan;
 pub mod shard;

@@ -14,9 +14,10 @@ use sha2::{Digest, Sha256};
 pub use codec::Decompressor;
 pub(crate) use running::{Gather, Running};
 
-use crate::index::{SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
+use crate::index::{ColumnSpec, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use crate::jsonl::JsonlScanner;
 use crate::mds::MdsScanner;
+use crate::parquet::ParquetScanner;
 use crate::shard::{Codec, Format, ShardRecord};
 use crate::tar::TarSamples;
 use crate::tfrecord::{self, TfRecordScanner};
@@ -26,11 +27,20 @@ use crate::tokens::{TokenScanner, TokenWindows};
 pub trait SampleSink {
     /// Takes the next one.
     fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()>;
+
+    /// Says, before the first sample, which values every sample brings; none if it is not called.
+    fn columns(&mut self, _columns: &[ColumnSpec]) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl SampleSink for ShardIndexBuilder {
     fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()> {
         Self::sample(self, sample)
+    }
+
+    fn columns(&mut self, columns: &[ColumnSpec]) -> Result<()> {
+        self.set_columns(columns)
     }
 }
 
@@ -252,12 +262,9 @@ fn scanner(options: &ScanOptions, stream_bytes: Option<u64>) -> Result<Box<dyn S
         Format::Npy => Box::new(TokenScanner::npy(windows()?)?),
         Format::Bin => Box::new(TokenScanner::bin(windows()?)?),
         Format::Jsonl => Box::new(JsonlScanner::new()),
+        Format::Parquet => Box::new(ParquetScanner::new()),
         Format::Raw => {
             let message = "raw files are collected by a RawBuilder, not scanned as a shard";
-            return Err(Error::new(Kind::InvalidInput, message));
-        }
-        Format::Parquet => {
-            let message = "parquet files are indexed by their footer, not by a scan";
             return Err(Error::new(Kind::InvalidInput, message));
         }
     })

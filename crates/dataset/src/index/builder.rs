@@ -92,6 +92,17 @@ impl ShardIndexBuilder {
         Ok(())
     }
 
+    /// Says which values the samples bring, if that is known only now. Errors: `Internal` after the first sample.
+    pub(crate) fn set_columns(&mut self, columns: &[ColumnSpec]) -> Result<()> {
+        if self.open.samples() > 0 || !self.pieces.is_empty() {
+            let message = "columns of an index were changed after its first sample";
+            return Err(Error::new(Kind::Internal, message));
+        }
+        self.options.columns = columns.to_vec();
+        self.open = PieceBuilder::new(self.options.with_keys, columns);
+        Ok(())
+    }
+
     fn close(&mut self) {
         let next = PieceBuilder::new(self.options.with_keys, &self.options.columns);
         let full = std::mem::replace(&mut self.open, next);

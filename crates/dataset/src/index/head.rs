@@ -280,6 +280,48 @@ impl<'a> Shard<'a> {
         self.name
     }
 
+    /// The version that was indexed, if it was known.
+    #[must_use]
+    pub fn version(&self) -> Option<&'a str> {
+        self.version
+    }
+
+    /// Bytes of the object as it is stored.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes after decompression.
+    #[must_use]
+    pub fn stream_bytes(&self) -> u64 {
+        self.stream_bytes
+    }
+
+    /// How samples are packed.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// How the object is compressed.
+    #[must_use]
+    pub fn codec(&self) -> Codec {
+        self.codec
+    }
+
+    /// What its name stands for.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// SHA-256 of the object as it is stored, if it was computed.
+    #[must_use]
+    pub fn sha256(&self) -> Option<&'a [u8; 32]> {
+        self.sha256
+    }
+
     /// Number of its first sample in the dataset.
     #[must_use]
     pub fn first_sample(&self) -> u64 {

@@ -1,0 +1,196 @@
+//! Parquet: samples are rows, and what can be read on its own is a column chunk of a row group.
+//!
+//! Everything is known from the footer. The index keeps one run of samples per row group: its rows, the byte range of each column chunk
+//! as a field, and, where the file has them, the smallest and largest value of a column as the values `min(column)` and `max(column)`, so that a
+//! filter passes over row groups without reading them. Column chunks have no CRC32C here: they are read as pages, which have checksums of
+//! their own where the writer asked for them.
+//!
+//! [`index_footer`] is for a reader that fetches the end of a file; [`ParquetScanner`] for one that has the whole file streaming by. The
+//! footer is parsed by the `parquet` crate, whose numbers are compared with the file before they are used. Petastorm's tables are ordinary
+//! Parquet; its pickled schema is never looked at. Limits: footers up to [`FOOTER_BYTES_MAX`], no encryption.
+
+mod statistics;
+
+use forebay_core::{Error, Kind, Result};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
+};
+
+use crate::index::{FIELDS_MAX, Field, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
+use crate::scan::{SampleSink, ShardScanner};
+use crate::shard::ShardRecord;
+
+/// Bytes at the end of a file that say how long the footer is.
+pub const TAIL_BYTES: usize = 8;
+/// The longest footer that is read.
+pub const FOOTER_BYTES_MAX: usize = 32 << 20;
+
+/// How many bytes the footer of a file has, its tail included, from its last eight bytes.
+///
+/// Errors: `InvalidInput` if this is not Parquet, `Unsupported` for an encrypted or very long footer.
+pub fn footer_bytes(tail: &[u8]) -> Result<usize> {
+    let (length, magic) = tail
+        .last_chunk::<TAIL_BYTES>()
+        .and_then(|tail| tail.split_first_chunk::<4>())
+        .ok_or_else(not_parquet)?;
+    match magic {
+        b"PAR1" => {}
+        b"PARE" => {
+            let message = "the footer of the Parquet file is encrypted; write it without encryption";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        _ => return Err(not_parquet()),
+    }
+    let bytes = u32::from_le_bytes(*length) as usize + TAIL_BYTES;
+    if bytes > FOOTER_BYTES_MAX {
+        let message = "the footer of the Parquet file is too long; write fewer row groups or columns";
+        let error = Error::new(Kind::Unsupported, message).with("bytes", bytes);
+        return Err(error.with("bytes_max", FOOTER_BYTES_MAX));
+    }
+    Ok(bytes)
+}
+
+fn not_parquet() -> Error {
+    let message = "this is not a Parquet file: it does not end with PAR1; it may not have been written whole";
+    Error::new(Kind::InvalidInput, message)
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(Kind::Corrupt, format!("the Parquet file {what}; write it again"))
+}
+
+/// The index of a file from its footer: the last [`footer_bytes`] of it, or more.
+pub fn index_footer(end_of_file: &[u8], record: ShardRecord) -> Result<ShardIndex> {
+    let mut builder = ShardIndexBuilder::new(ShardIndexOptions::default());
+    read_footer(end_of_file, record.bytes, &mut builder)
+        .map_err(|error| error.with("shard", &record.name))?;
+    Ok(builder.finish(record))
+}
+
+fn read_footer(end_of_file: &[u8], file_bytes: u64, sink: &mut dyn SampleSink) -> Result<()> {
+    let footer_bytes = footer_bytes(end_of_file)?;
+    let start = end_of_file.len().checked_sub(footer_bytes);
+    let start = start.ok_or_else(|| damaged("is shorter than its footer"))?;
+    let footer = &end_of_file[start..end_of_file.len() - TAIL_BYTES];
+    let footer = ParquetMetaDataReader::decode_metadata(footer)
+        .map_err(|why| damaged("has a footer that cannot be read").caused_by(why))?;
+    let data_end = file_bytes.checked_sub(footer_bytes as u64);
+    let data_end = data_end.ok_or_else(|| damaged("is shorter than its footer"))?;
+    emit(&footer, data_end, sink)
+}
+
+fn emit(footer: &ParquetMetaData, data_end: u64, sink: &mut dyn SampleSink) -> Result<()> {
+    let groups = footer.row_groups();
+    let column_count = footer.file_metadata().schema_descr().num_columns();
+    if column_count > FIELDS_MAX || groups.iter().any(|group| group.num_columns() != column_count) {
+        return Err(damaged(
+            "has too many columns, or other columns in some row groups",
+        ));
+    }
+    let summary = statistics::Summary::of(footer);
+    sink.columns(summary.columns())?;
+    let names: Vec<String> = footer
+        .file_metadata()
+        .schema_descr()
+        .columns()
+        .iter()
+        .map(|column| column.path().string())
+        .collect();
+    for (number, group) in groups.iter().enumerate() {
+        let rows = rows(group).map_err(|error| error.with("row_group", number))?;
+        let fields: Vec<Field<'_>> = names
+            .iter()
+            .zip(group.columns())
+            .map(|(name, chunk)| field(name, chunk, data_end))
+            .collect::<Result<_>>()
+            .map_err(|error| error.with("row_group", number))?;
+        if rows > 0 {
+            sink.sample(&SampleRecord {
+                key: None,
+                fields: &fields,
+                values: &summary.values(number),
+                repeat: rows,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn rows(group: &RowGroupMetaData) -> Result<u32> {
+    let rows = u32::try_from(group.num_rows())
+        .ok()
+        .filter(|rows| *rows <= 1 << 31);
+    rows.ok_or_else(|| damaged("has a row group with a wrong number of rows"))
+}
+
+/// Where a column chunk lies. The crate's own `byte_range` panics on what a hostile file may say.
+fn field<'a>(name: &'a str, chunk: &ColumnChunkMetaData, data_end: u64) -> Result<Field<'a>> {
+    if chunk.file_path().is_some_and(|path| !path.is_empty()) {
+        let message = "the Parquet file keeps columns in other files; write it as one file";
+        return Err(Error::new(Kind::Unsupported, message).with("column", name));
+    }
+    // Some writers say 0 for a dictionary that is not there.
+    let start = match chunk.dictionary_page_offset() {
+        Some(start) if start > 0 => start.min(chunk.data_page_offset()),
+        _ => chunk.data_page_offset(),
+    };
+    let place = u64::try_from(start)
+        .ok()
+        .zip(u64::try_from(chunk.compressed_size()).ok());
+    let place = place.filter(|(start, bytes)| start.checked_add(*bytes).is_some_and(|end| end <= data_end));
+    let Some((offset, bytes)) = place else {
+        return Err(damaged("has a column chunk outside of its data").with("column", name));
+    };
+    Ok(Field {
+        name,
+        offset,
+        bytes,
+        crc32c: None,
+    })
+}
+
+/// Keeps the end of a file that streams by; the footer is read when all has come.
+#[derive(Debug, Default)]
+pub struct ParquetScanner {
+    file_bytes: u64,
+    tail: Vec<u8>,
+}
+
+impl ParquetScanner {
+    /// At the start of a file.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl ShardScanner for ParquetScanner {
+    fn push(&mut self, bytes: &[u8], _sink: &mut dyn SampleSink) -> Result<()> {
+        if self.file_bytes < 4 {
+            let so_far = usize::try_from(self.file_bytes).expect("less than four");
+            if !bytes
+                .iter()
+                .zip(&b"PAR1"[so_far..])
+                .all(|(one, other)| one == other)
+            {
+                return Err(not_parquet());
+            }
+        }
+        self.file_bytes += bytes.len() as u64;
+        let last = &bytes[bytes.len().saturating_sub(FOOTER_BYTES_MAX)..];
+        // Moved rarely, so that every byte is moved once at most.
+        if self.tail.len() + last.len() > 2 * FOOTER_BYTES_MAX {
+            let kept = self.tail.len().saturating_sub(FOOTER_BYTES_MAX);
+            self.tail.drain(..kept);
+        }
+        self.tail.extend_from_slice(last);
+        Ok(())
+    }
+
+    fn finish(&mut self, sink: &mut dyn SampleSink) -> Result<()> {
+        read_footer(&self.tail, self.file_bytes, sink)
+    }
+}
+
+#[cfg(test)]
+mod tests;
