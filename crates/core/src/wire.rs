@@ -12,6 +12,7 @@ use std::time::Duration;
 
 mod answer;
 mod batch;
+mod bounded;
 mod frame;
 mod item_range;
 mod request;

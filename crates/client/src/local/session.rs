@@ -20,6 +20,9 @@ use super::segments::Segments;
 use crate::options::ClientOptions;
 use crate::stats::{ClientStats, Counters};
 
+/// Leases that one message gives back.
+const RELEASES_MAX: usize = 64 << 10;
+
 /// A client of a node on this host.
 pub(crate) struct Local {
     pub(super) path: PathBuf,
@@ -155,15 +158,12 @@ impl State {
     /// Puts what is to be given back in front of the next message on this connection.
     pub(super) fn load(&mut self, connection: &mut Connection) {
         let leases = self.leases.take_pending();
-        if !leases.is_empty() {
-            let told = connection.tell(
-                &Request::Release {
-                    leases: leases.clone(),
-                },
-                Owed::Released(leases.clone()),
-            );
-            if told.is_err() {
-                self.leases.say_again(leases); // Longer than a frame: cannot be, but then it waits.
+        for some in leases.chunks(RELEASES_MAX) {
+            let release = Request::Release {
+                leases: some.to_vec(),
+            };
+            if connection.tell(&release, Owed::Released(some.to_vec())).is_err() {
+                self.leases.say_again(some.to_vec()); // Longer than a frame: cannot be, but then it waits.
             }
         }
         for message in std::mem::take(&mut self.untold) {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bounded;
+
 /// One question. Every one has exactly one [`super::Answer`]; a connection answers in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -18,6 +20,7 @@ pub enum Request {
     /// Views of items, leased, in order, each with a result of its own.
     Read {
         /// What to read.
+        #[serde(deserialize_with = "bounded::items")]
         items: Vec<Item>,
         /// How long the slowest may take; 0 means the node's own limit.
         timeout_ms: u32,
@@ -27,12 +30,14 @@ pub enum Request {
     /// Ends leases.
     Release {
         /// Which.
+        #[serde(deserialize_with = "bounded::numbers")]
         leases: Vec<u64>,
     },
     /// Takes a share in leases of another connection or process: fork, or a pickled view. Answered by `Adopted`
     /// with those that still live.
     Adopt {
         /// The handles.
+        #[serde(deserialize_with = "bounded::numbers")]
         handles: Vec<Handle>,
     },
     /// Asks for the descriptor of a segment or buffer.
@@ -132,6 +137,7 @@ pub struct Fill {
     /// The region.
     pub region: u64,
     /// What to read, and where in the region it goes; an item that does not fit fails with `InvalidInput`.
+    #[serde(deserialize_with = "bounded::items")]
     pub items: Vec<(Item, u64)>,
     /// How long the slowest may take; 0 means the node's own limit.
     pub timeout_ms: u32,
@@ -175,6 +181,7 @@ pub struct Put {
     /// Content type.
     pub content_type: Option<String>,
     /// User metadata.
+    #[serde(deserialize_with = "bounded::items")]
     pub metadata: Vec<(String, String)>,
 }
 
@@ -203,6 +210,7 @@ pub struct BeginWrite {
     /// Content type.
     pub content_type: Option<String>,
     /// User metadata.
+    #[serde(deserialize_with = "bounded::items")]
     pub metadata: Vec<(String, String)>,
 }
 

@@ -147,3 +147,37 @@ proptest! {
         let _ = decode::<Answer>(&header, &bytes);
     }
 }
+
+#[test]
+fn a_frame_of_tiny_items_costs_no_more_memory_than_its_limit() {
+    let nothing = Item {
+        object: ObjectName {
+            bucket: String::new(),
+            key: String::new(),
+        },
+        range: ItemRange::Whole,
+        version: None,
+    };
+    let read = |count: usize| Request::Read {
+        items: vec![nothing.clone(); count],
+        timeout_ms: 0,
+    };
+    let release = |count: usize| Request::Release {
+        leases: vec![0; count],
+    };
+    for (request, is_fine) in [
+        (read(bounded::ITEMS_MAX), true),
+        (read(bounded::ITEMS_MAX + 1), false),
+        (release(bounded::NUMBERS_MAX), true),
+        (release(bounded::NUMBERS_MAX + 1), false),
+    ] {
+        let mut frame = Vec::new();
+        encode(&request, &mut frame).unwrap();
+        let (header, message) = frame.split_first_chunk::<HEADER_BYTES>().unwrap();
+        let decoded = decode::<Request>(&FrameHeader::parse(header).unwrap(), message);
+        match decoded {
+            Ok(decoded) => assert!(is_fine && decoded == request),
+            Err(error) => assert!(!is_fine && error.kind() == Kind::Corrupt),
+        }
+    }
+}
