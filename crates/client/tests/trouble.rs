@@ -327,6 +327,54 @@ fn memory_that_comes_after_its_put_was_given_up_goes_back() {
 }
 
 #[test]
+fn a_view_can_be_dropped_by_whom_the_interrupt_of_another_thread_waits_for() {
+    let node = FakeNode::start();
+    node.books().add_object("a", &pattern(7, 4096));
+    // As in Python, where the interrupt needs the interpreter, and views are dropped by whoever has it.
+    let interpreter = Arc::new(std::sync::Mutex::new(()));
+    let asked = Arc::new(AtomicBool::new(false));
+    let (taken, has_asked) = (Arc::clone(&interpreter), Arc::clone(&asked));
+    let client = Client::connect(ClientOptions {
+        interrupt: Some(Arc::new(move || {
+            let waits = std::thread::current().name() == Some("waits");
+            has_asked.fetch_or(waits, Ordering::SeqCst);
+            drop(taken.lock().unwrap());
+            false
+        })),
+        connections_max: 1,
+        ..options(&node.path())
+    })
+    .unwrap();
+    let view = client.get(&name("a"), ItemRange::Whole, None).unwrap();
+    let stalled = Arc::new(AtomicBool::new(false));
+    let is_stalled = Arc::clone(&stalled);
+    node.hook(move |request| {
+        let stat = matches!(request, Request::Stat(_));
+        is_stalled.fetch_or(stat, Ordering::SeqCst);
+        stat.then_some(Reply::AfterGate)
+    });
+    let held = interpreter.lock().unwrap();
+    let (first, second) = (client.clone(), client.clone());
+    let first = std::thread::spawn(move || first.stat(&name("a")));
+    until("the only connection is taken", || stalled.load(Ordering::SeqCst));
+    let waits = std::thread::Builder::new().name("waits".into());
+    let second = waits.spawn(move || second.ping()).unwrap();
+    until("another call waits for it", || asked.load(Ordering::SeqCst));
+    let (done, dropped) = std::sync::mpsc::channel();
+    let dropper = std::thread::spawn(move || {
+        drop(view);
+        done.send(())
+    });
+    let in_time = dropped.recv_timeout(Duration::from_secs(10));
+    drop(held);
+    node.open_gate();
+    assert!(in_time.is_ok(), "the view could not be dropped");
+    dropper.join().unwrap().unwrap();
+    first.join().unwrap().unwrap();
+    second.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_stalled_node_is_a_timeout() {
     let node = FakeNode::start();
     let client = Client::connect(ClientOptions {

@@ -60,6 +60,7 @@ impl Late {
             Answer::Read(items) => {
                 let views = items.into_iter().filter_map(|item| item.ok()?.view);
                 self.leases.extend(views.map(|view| view.lease));
+                self.leases.dedup(); // Items of one batch share leases.
             }
             Answer::Buffer(place) => self.returns.push(Request::Free { buffer: place.buffer }),
             Answer::Writing { write, .. } => self.returns.push(Request::AbortWrite { write }),

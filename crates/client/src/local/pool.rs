@@ -211,9 +211,10 @@ impl Local {
                 }
                 continue;
             }
+            drop(self.changed.wait_timeout(state, WAIT_SLICE));
+            // Without the lock: the interrupt may wait for somebody who wants it (in Python: for whoever has the interpreter and drops a view).
             wait.check()?;
-            let waited = self.changed.wait_timeout(state, WAIT_SLICE);
-            state = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            state = self.state();
         }
     }
 
