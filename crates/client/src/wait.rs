@@ -1,5 +1,8 @@
 //! How long a call may wait, and who may stop it.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_core::{Error, Kind, Result};
@@ -8,6 +11,20 @@ use crate::options::{ClientOptions, Interrupt};
 
 /// How often a waiting call looks at its deadline and its interrupt.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
+
+thread_local! {
+    /// What stops the waits of this thread, which works for a call that another thread makes.
+    static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+}
+
+/// Lets `stop` end the waits of this thread. Interrupts reach the thread that made the call only: Python delivers signals to its main thread.
+pub(crate) fn stop_this_thread_by(stop: &Arc<AtomicBool>) {
+    STOP.set(Some(Arc::clone(stop)));
+}
+
+fn is_stopped() -> bool {
+    STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)))
+}
 
 /// The patience of one call.
 pub(crate) struct Wait {
@@ -49,7 +66,7 @@ impl Wait {
 
     /// Whether to go on waiting.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
+        if is_stopped() || self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
             return Err(Error::new(
                 Kind::Cancelled,
                 "interrupted while waiting for the node",

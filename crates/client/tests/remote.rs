@@ -276,6 +276,38 @@ fn a_large_object_comes_in_ranges_and_is_whole() {
 }
 
 #[test]
+fn an_interrupted_large_read_ends_soon_although_only_its_own_thread_hears_of_it() {
+    let object = content(80 << 20);
+    let served = object.clone();
+    let stalled = Arc::new(AtomicUsize::new(0));
+    let stalling = Arc::clone(&stalled);
+    let server = Server::start(move |heard| {
+        let first = || matches!(items_of(heard)[0].range, ItemRange::Range { offset: 0, .. });
+        if heard.target != "/" && !first() {
+            stalling.fetch_add(1, Ordering::SeqCst);
+            std::thread::park_timeout(std::time::Duration::from_secs(60));
+        }
+        buckets(heard).or_else(|| Some(chunked(&batch(heard, &served))))
+    });
+    let caller = std::thread::current().id();
+    let all_stalled = Arc::clone(&stalled);
+    // As in Python, where a signal is noticed by the main thread alone.
+    let interrupt = move || std::thread::current().id() == caller && all_stalled.load(Ordering::SeqCst) == 4;
+    let client = Client::connect(ClientOptions {
+        interrupt: Some(Arc::new(interrupt)),
+        ..server.options()
+    })
+    .unwrap();
+    let start = std::time::Instant::now();
+    let error = client.get(&name("a"), ItemRange::Whole, None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Cancelled);
+    assert!(
+        start.elapsed() < server.options().timeout,
+        "nobody waited for the silent node"
+    );
+}
+
+#[test]
 fn wrong_bytes_and_answers_that_break_off_are_never_views() {
     let object = content(50_000);
     let whole = {

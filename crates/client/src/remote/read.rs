@@ -1,7 +1,8 @@
 //! Reads from a node elsewhere: batches whose bytes carry checksums; large ones as ranges over several connections at once.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
 use forebay_core::wire::{
@@ -14,7 +15,7 @@ use super::Remote;
 use super::request::Request;
 use crate::stats::add;
 use crate::view::{Bytes, View};
-use crate::wait::Wait;
+use crate::wait::{Wait, stop_this_thread_by};
 
 /// Bytes of one range of a large read.
 const RANGE_BYTES: usize = 16 << 20;
@@ -198,10 +199,12 @@ impl Remote {
         };
         let streams = memory.len().div_ceil(RANGE_BYTES).min(STREAMS_MAX);
         let ranges = Mutex::new(memory.chunks_mut(RANGE_BYTES).enumerate());
-        let failed = AtomicBool::new(false);
+        let failed = Arc::new(AtomicBool::new(false));
         let work = || {
             let mut sources = Sources::default();
             while !failed.load(Ordering::Relaxed) {
+                // A wait notices the interrupt by itself; bytes that keep coming do not.
+                Wait::start(&self.options).check()?;
                 let next = ranges
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -212,8 +215,7 @@ impl Remote {
                 let bytes = memory.len();
                 let range = range_of(item, offset + (index * RANGE_BYTES) as u64, bytes as u64);
                 let mut window = Window { memory, filled: 0 };
-                let fetched = self.fetch_one(&range, &mut window);
-                let fetched = fetched.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
+                let fetched = self.fetch_one(&range, &mut window)?;
                 if window.filled != bytes {
                     return Err(Error::new(
                         Kind::Corrupt,
@@ -224,13 +226,25 @@ impl Remote {
             }
             Ok(sources)
         };
+        let work = || work().inspect_err(|_| failed.store(true, Ordering::Relaxed));
         std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..streams).map(|_| scope.spawn(work)).collect();
-            let mut sources = Sources::default();
-            for thread in threads {
-                let part = thread
-                    .join()
-                    .map_err(|_| Error::new(Kind::Internal, "a reading thread failed"))?;
+            // This thread works too, because only here an interrupt is noticed.
+            let helpers: Vec<_> = (1..streams)
+                .map(|_| {
+                    scope.spawn(|| {
+                        stop_this_thread_by(&failed);
+                        work()
+                    })
+                })
+                .collect();
+            let mut sources = work()?;
+            let failure = || Error::new(Kind::Internal, "a reading thread failed");
+            let join = |helper: ScopedJoinHandle<'_, _>| helper.join().unwrap_or_else(|_| Err(failure()));
+            let (parts, mut errors): (Vec<_>, Vec<_>) =
+                helpers.into_iter().map(join).partition(Result::is_ok);
+            // One that was stopped because another has failed is not the reason.
+            errors.sort_by_key(|error| error.as_ref().is_err_and(|error| error.kind() == Kind::Cancelled));
+            for part in errors.into_iter().chain(parts) {
                 sum(&mut sources, &part?);
             }
             Ok(sources)

@@ -99,12 +99,7 @@ impl<'a> Request<'a> {
         };
         let mut headers: Vec<(&str, &str)> = vec![("host", &remote.host)];
         headers.extend(self.headers.iter().map(|(name, value)| (&**name, value.as_str())));
-        if headers
-            .iter()
-            .any(|(_, value)| value.contains(['\r', '\n', '\0']))
-        {
-            return Err(Error::new(Kind::InvalidInput, "a header has a line break in it"));
-        }
+        check_headers(&headers)?;
         let authorization = remote.credentials.as_ref().map(|keys| {
             headers.extend([
                 ("x-amz-content-sha256", payload.as_str()),
@@ -189,6 +184,25 @@ impl Remote {
     }
 }
 
+/// Names come from metadata of the caller, so neither they nor values may end a header and begin another.
+fn check_headers(headers: &[(&str, &str)]) -> Result<()> {
+    let is_name = |name: &str| {
+        name.bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(&c))
+    };
+    if let Some((name, _)) = headers.iter().find(|(name, _)| !is_name(name)) {
+        let message = "a name of metadata may only have letters, digits, '-', '_' and '.'";
+        return Err(Error::new(Kind::InvalidInput, message).with("name", name.escape_debug()));
+    }
+    if headers
+        .iter()
+        .any(|(_, value)| value.contains(['\r', '\n', '\0']))
+    {
+        return Err(Error::new(Kind::InvalidInput, "a header has a line break in it"));
+    }
+    Ok(())
+}
+
 /// `<Error>`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
@@ -258,6 +272,23 @@ mod tests {
             Request::new("GET", "/bucket/a b+c/ü$").query(&[("list-type", "2"), ("prefix", "a/b c")]);
         assert_eq!(request.path, "/bucket/a%20b%2Bc/%C3%BC%24");
         assert_eq!(request.query, "list-type=2&prefix=a%2Fb%20c");
+    }
+
+    #[test]
+    fn neither_a_name_nor_a_value_begins_another_header() {
+        assert!(check_headers(&[("host", "a:1"), ("x-amz-meta-a_b.c", "any text: really")]).is_ok());
+        let bad = [
+            ("x-amz-meta-a: b\r\nx-evil", "1"),
+            ("x-amz-meta-a", "1\r\nx-evil: 1"),
+            ("x-amz-meta-a b", "1"),
+        ];
+        for header in bad {
+            assert_eq!(
+                check_headers(&[header]).unwrap_err().kind(),
+                Kind::InvalidInput,
+                "{header:?}"
+            );
+        }
     }
 
     #[test]
