@@ -100,7 +100,7 @@ def _again(values: list[Any], name: str) -> Any:
 def decode_batch(batch: _native.Batch, dataset: Dataset) -> DecodedBatch:
     """Read the fields of a batch as its dataset says."""
     opened = dataset._native
-    encodings = dict(opened.encodings)
+    encodings = dataset._encodings()
     columns: dict[str, Column] = {}
     if dataset._fields is None:
         columns[_fields.KEY] = Column(batch.keys())

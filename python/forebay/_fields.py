@@ -135,8 +135,8 @@ def _json(view: Any) -> Any:
     return json.loads(bytes(view))
 
 
-def _npy(view: Any) -> Any:
-    """Return an array over the view, without a copy where numpy's format allows it; pickles are refused."""
+def npy_header(view: Any) -> tuple[tuple[int, ...], bool, Any, int]:
+    """Return shape, whether it is in Fortran's order, type, and where the values begin."""
     import io
 
     import numpy as np
@@ -158,12 +158,20 @@ def _npy(view: Any) -> Any:
     version = np.lib.format.read_magic(file)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, fortran, dtype = header(file)
+    return shape, fortran, dtype, file.at
+
+
+def _npy(view: Any) -> Any:
+    """Return an array over the view, without a copy; pickles are refused."""
+    import numpy as np
+
+    shape, fortran, dtype, start = npy_header(view)
     if dtype.hasobject:
         raise CorruptError(
             "the array holds Python objects, which are pickles: they can run any code and are not loaded"
         )
     count = int(np.prod(shape, dtype=np.int64))
-    flat = np.frombuffer(view, dtype=dtype, count=count, offset=file.at) if count else np.empty(0, dtype)
+    flat = np.frombuffer(view, dtype=dtype, count=count, offset=start) if count else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 

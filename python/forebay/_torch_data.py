@@ -140,7 +140,7 @@ class _Walk:
         self.loader.set_epoch(self.epoch)
         #: Batches handed over since the start of the epoch.
         self.done = 0
-        #: Of the last batch, how many samples were handed over, and the state before it.
+        #: Of the batch whose samples are handed over one by one: how many were, and the state before it.
         self.taken = 0
         self.before: dict[str, Any] | None = None
         self.steps = self._own_steps()
@@ -176,7 +176,7 @@ class _Walk:
         }
 
     def __iter__(self) -> Iterator[Any]:
-        with self.loader:
+        try:
             batches = iter(self.loader)
             while self.done < self.steps:
                 if self.samples.batch_size is not None:
@@ -187,6 +187,10 @@ class _Walk:
                     yield batch
                 else:
                     yield from self._single(batches)
+        finally:
+            # A state may be asked for after the end.
+            self.before = self.before if self.before is not None else self.loader.state_dict()
+            self.loader.close()
 
     def _single(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         self.before = self.loader.state_dict()

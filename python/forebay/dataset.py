@@ -16,6 +16,8 @@ from forebay.node import Node, connect
 if TYPE_CHECKING:
     from forebay._torch_data import IterableSamples, MapSamples
 
+#: Bytes of a file of numpy's that certainly hold its header.
+NPY_HEADER_BYTES = 64 << 10
 #: Told how far the building of an index is: bytes done, bytes in all, shards done, shards in all.
 Progress = Callable[[int, int, int, int], None]
 
@@ -86,6 +88,7 @@ class Dataset:
         self._maps: tuple[Callable[[Any], Any], ...] = ()
         self._opened: _native.Dataset | None = None
         self._fingerprint: str | None = None
+        self._known_encodings: dict[str, str] | None = None
 
     # --- opening ---
 
@@ -147,7 +150,20 @@ class Dataset:
     @property
     def encodings(self) -> dict[str, str]:
         """How fields are encoded, where the format says so (MDS, tokens)."""
-        return dict(self._native.encodings)
+        return dict(self._encodings())
+
+    def _encodings(self) -> dict[str, str]:
+        """How fields are encoded, with the type of tokens: as it was given, or as the first file says."""
+        if self._known_encodings is None:
+            found = dict(self._native.encodings)
+            windows = self._options["tokens"]
+            if windows is not None and windows[2] is not None:
+                found["tokens"] = windows[2]
+            elif windows is not None and len(self):
+                with self.node.get(self._native.samples([0]).shards()[0], 0, NPY_HEADER_BYTES) as header:
+                    found["tokens"] = _fields.npy_header(header)[2].name
+            self._known_encodings = found
+        return self._known_encodings
 
     @property
     def index_origin(self) -> str:
@@ -242,7 +258,7 @@ class Dataset:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._opened = None
+        self._opened = self._known_encodings = None
 
     def __repr__(self) -> str:
         size = f", {len(self._opened)} samples" if self._opened is not None else ""

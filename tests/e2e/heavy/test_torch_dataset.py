@@ -1,0 +1,97 @@
+"""Datasets in torch's DataLoader and torchdata's StatefulDataLoader: workers of every kind, exact states."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.heavy
+torch = pytest.importorskip("torch", reason="torch has an environment of its own: requirements/torch.txt")
+forebay = pytest.importorskip("forebay", reason="the wheel is installed by `cargo xtask test --all`")
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
+
+from dataset_shards import picture, put_tars  # noqa: E402
+from forebay_node import Node  # noqa: E402
+
+FIELDS = {"bin": "bytes", "cls": int}
+METHODS = ["fork", "spawn", "forkserver"]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    root = tmp_path_factory.mktemp("daemon")
+    with Node(root, ram="256MiB", args=["--socket", str(root / "n.sock")]):
+        with forebay.connect(str(root / "n.sock")) as node:
+            node.create_bucket("images")
+            yield forebay.Dataset(put_tars(node, "images/d", shards=7, samples=30), fields=FIELDS, node=node)
+
+
+def numbers(batches):
+    return [int(number) for batch in batches for number in batch["cls"]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_by_number_in_workers(images, method):
+    loader = torch.utils.data.DataLoader(
+        images.torch(), batch_size=10, shuffle=True, num_workers=2, multiprocessing_context=method
+    )
+    seen = []
+    for batch in loader:
+        assert isinstance(batch["cls"], torch.Tensor)
+        for number, view in zip(batch["cls"].tolist(), batch["bin"], strict=True):
+            assert bytes(view) == picture(number)
+            seen.append(number)
+    assert sorted(seen) == list(range(210))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("tail", ["drop", "pad"])
+def test_batches_of_workers_come_in_the_order_of_the_loader(images, workers, tail):
+    options = {"batch_size": 8, "shuffle": "window", "window": 64, "seed": 5, "tail": tail}
+    wanted = numbers(images.loader(**options))
+    loader = torch.utils.data.DataLoader(
+        images.torch(iterable=True, **options), batch_size=None, num_workers=workers
+    )
+    assert numbers(loader) == wanted
+    assert len(loader) == len(images.loader(**options))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_single_samples_of_workers_come_once(images, method):
+    samples = images.torch(iterable=True, shuffle="global", seed=5, tail="pad")
+    loader = torch.utils.data.DataLoader(samples, batch_size=8, num_workers=2, multiprocessing_context=method)
+    seen = numbers(loader)
+    assert set(seen) == set(range(210))
+    assert len(seen) == 224
+
+
+def test_ranks_split_before_workers(images):
+    options = {"batch_size": 5, "shuffle": "global", "seed": 1, "world_size": 2}
+    for rank in range(2):
+        samples = images.torch(iterable=True, rank=rank, **options)
+        loader = torch.utils.data.DataLoader(samples, batch_size=None, num_workers=2)
+        assert numbers(loader) == numbers(images.loader(rank=rank, **options))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [None, 6])
+def test_a_stateful_loader_resumes_exactly(images, workers, batch_size):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def make():
+        options = {} if batch_size is None else {"batch_size": batch_size}
+        samples = images.torch(iterable=True, shuffle="window", window=64, seed=3, **options)
+        return StatefulDataLoader(samples, batch_size=4 if batch_size is None else None, num_workers=workers)
+
+    whole = [numbers([batch]) for batch in make()]
+    for done in (1, 7, 20):
+        loader = make()
+        batches = iter(loader)
+        for _ in range(done):
+            next(batches)
+        state = loader.state_dict()
+        del batches
+        resumed = make()
+        resumed.load_state_dict(state)
+        assert [numbers([batch]) for batch in resumed] == whole[done:]

@@ -1,0 +1,153 @@
+"""Damaged, replaced and undecodable samples: raised with their names, left out, or replaced; never other bytes."""
+
+import json
+import os
+
+import pytest
+
+import forebay
+from conftest import socket_of
+from dataset_shards import picture, put_tars, tar_shard
+
+
+@pytest.fixture
+def lake(daemon):
+    """A node without NVMe of the test's own, and the folder that its lake is."""
+    process = daemon(ram="64MiB", nvme="0")
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("demo")
+        yield process, node
+
+
+def damage(process, object_name: str, wanted: bytes) -> None:
+    """Turns over a byte of what is stored, behind the node's back and without changing its version."""
+    path = process.lake_dir / object_name
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[data.index(wanted) + len(wanted) // 2] ^= 1
+    with open(path, "r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.fixture
+def damaged(lake):
+    """A dataset whose sample 7 has another byte than when it was indexed."""
+    process, node = lake
+    name = put_tars(node, "demo/d", shards=2, samples=10)
+    ds = forebay.Dataset(name, fields={"bin": "bytes", "cls": int}, node=node)
+    assert len(ds) == 20
+    process.kill()
+    damage(process, "demo/d/0000.tar", picture(7))
+    process.start()
+    return forebay.Dataset(name, fields={"bin": "bytes", "cls": int}, node=node)
+
+
+def test_a_damaged_sample_is_raised_with_shard_and_key(damaged):
+    assert damaged.index_origin == "stored"
+    with pytest.raises(forebay.CorruptError) as caught:
+        damaged[7]
+    context = dict(caught.value.context)
+    assert (context["shard"], context["key"], context["field"]) == ("demo/d/0000.tar", "000007", "bin")
+    assert bytes(damaged[8]["bin"]) == picture(8)
+    loader = damaged.loader(batch_size=4)
+    batches = iter(loader)
+    assert next(batches)["cls"].tolist() == [0, 1, 2, 3]
+    with pytest.raises(forebay.CorruptError):
+        next(batches)
+    assert loader.state_dict()["position"] == 4
+
+
+def test_a_damaged_sample_is_skipped_and_recorded(damaged):
+    loader = damaged.loader(batch_size=4, on_error="skip")
+    found = [batch["cls"].tolist() for batch in loader]
+    assert found[1] == [4, 5, 6]
+    assert sum(found, []) == [number for number in range(20) if number != 7]
+    (bad,) = loader.stats().bad
+    assert (bad.number, bad.shard, bad.key, bad.substitute) == (7, "demo/d/0000.tar", "000007", None)
+
+
+def test_a_damaged_sample_is_replaced_and_recorded(damaged):
+    loader = damaged.loader(batch_size=4, on_error="substitute", shuffle="global", seed=2)
+    found = [batch["cls"].tolist() for batch in loader]
+    assert [len(batch) for batch in found] == [4] * 5
+    assert 7 not in sum(found, [])
+    (bad,) = loader.stats().bad
+    assert (bad.number, sum(found, []).count(bad.substitute)) == (7, 2)
+
+
+def test_a_shard_that_is_replaced_in_mid_epoch_is_an_error_that_says_so(lake):
+    _, node = lake
+    name = put_tars(node, "demo/d", shards=4, samples=50)
+    ds = forebay.Dataset(name, fields={"bin": "bytes", "cls": int}, node=node)
+    loader = ds.loader(batch_size=10, prefetch="off", batches_ahead=1, threads=1)
+    batches = iter(loader)
+    for step in range(5):
+        assert next(batches)["cls"].tolist() == list(range(step * 10, step * 10 + 10))
+    node.put("demo/d/0002.tar", tar_shard(range(900, 950)))
+    seen = []
+    with pytest.raises(forebay.ChangedError, match="open the dataset again"):
+        for batch in batches:
+            for number, view in zip(batch["cls"].tolist(), batch["bin"], strict=True):
+                assert bytes(view) == picture(number)
+                seen.append(number)
+    assert seen == list(range(50, 100))
+    again = forebay.Dataset(name, fields={"cls": int}, node=node)
+    assert again[100] == {"cls": 900}
+    with pytest.raises(forebay.ChangedError):
+        again.loader(batch_size=10).load_state_dict(loader.state_dict())
+
+
+def broken(number: int) -> dict[str, bytes]:
+    return {"num": b"many" if number == 5 else b"%d" % number, "json": b"{" if number == 5 else b"{}"}
+
+
+@pytest.fixture(scope="module")
+def undecodable(shared_embedded):
+    shared_embedded.create_bucket("undecodable")
+    return put_tars(shared_embedded, "undecodable/d", shards=1, samples=12, extra=broken)
+
+
+@pytest.mark.parametrize("how", [int, "json"])
+def test_what_cannot_be_decoded_is_a_bad_sample(undecodable, shared_embedded, how):
+    field, fault = ("num", forebay.CorruptError) if how is int else ("json", json.JSONDecodeError)
+    ds = forebay.Dataset(undecodable, fields={field: how, "cls": int}, node=shared_embedded)
+    with pytest.raises(fault):
+        ds[5]
+    loader = ds.loader(batch_size=4)
+    batches = iter(loader)
+    next(batches)
+    with pytest.raises(fault):
+        next(batches)
+    assert loader.state_dict()["position"] == 4
+    skipping = ds.loader(batch_size=4, on_error="skip")
+    assert [batch["cls"].tolist() for batch in skipping] == [[0, 1, 2, 3], [4, 6, 7], [8, 9, 10, 11]]
+    assert [bad.key for bad in skipping.stats().bad] == ["000005"]
+    replacing = ds.loader(batch_size=4, on_error="substitute")
+    assert [batch["cls"].tolist() for batch in replacing] == [[0, 1, 2, 3], [4, 6, 6, 7], [8, 9, 10, 11]]
+    assert replacing.stats().bad[0].substitute == 6
+
+
+def test_a_function_of_map_that_raises_makes_a_bad_sample(undecodable, shared_embedded):
+    def half(sample):
+        if sample["cls"] == 3:
+            raise RuntimeError("no half of it")
+        return sample
+
+    ds = forebay.Dataset(undecodable, fields={"cls": int}, node=shared_embedded).map(half)
+    loader = ds.loader(batch_size=4, on_error="skip")
+    assert [batch["cls"].tolist() for batch in loader][0] == [0, 1, 2]
+    assert loader.stats().bad[0].reason == "no half of it"
+    with pytest.raises(RuntimeError):
+        next(iter(ds.loader(batch_size=4)))
+
+
+def test_a_field_that_one_sample_lacks_is_said(shared_embedded):
+    shared_embedded.create_bucket("lacking")
+    name = put_tars(
+        shared_embedded, "lacking/d", shards=1, samples=3, extra=lambda number: {"txt": b"x"} if number != 1 else {}
+    )
+    ds = forebay.Dataset(name, fields={"txt": str}, node=shared_embedded)
+    with pytest.raises(forebay.CorruptError, match="no such field"):
+        ds[1]
+    assert next(iter(forebay.Dataset(name, node=shared_embedded).loader(batch_size=3)))["txt"][1] is None

@@ -1,0 +1,219 @@
+"""Loaders: every sample once, on any number of ranks; states; mixes; what was waited for."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+import forebay
+from conftest import socket_of
+from dataset_shards import put_tars
+from forebay_node import wait_for
+
+SECONDS_MAX = 60
+
+
+@pytest.fixture(scope="module")
+def numbers(shared_embedded):
+    """A dataset of 210 samples that are their own number."""
+    shared_embedded.create_bucket("loader")
+    name = put_tars(shared_embedded, "loader/d", shards=7, samples=30)
+    return forebay.Dataset(name, fields={"cls": int}, node=shared_embedded)
+
+
+def rest(loader) -> list[list[int]]:
+    return [batch["cls"].tolist() for batch in loader]
+
+
+def steps(dataset, world_size, **options):
+    """All ranks, step by step: one list per step."""
+    loaders = [dataset.loader(rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+    return [sum(parts, []) for parts in zip(*(rest(loader) for loader in loaders), strict=True)]
+
+
+@pytest.mark.parametrize("shuffle", [None, "window", "global"])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_sample_comes_once_over_all_ranks(numbers, shuffle, world_size):
+    found = steps(numbers, world_size, batch_size=5, shuffle=shuffle, window=64, seed=7)
+    assert sorted(sum(found, [])) == list(range(210))
+    assert {len(step) for step in found} == {5 * world_size}
+
+
+def test_the_order_is_the_same_on_any_number_of_ranks(numbers):
+    options = {"shuffle": "window", "window": 64, "seed": 7}
+    alone = sum(steps(numbers, 1, batch_size=6, **options), [])
+    assert sum(steps(numbers, 2, batch_size=3, **options), []) == alone
+    assert sum(steps(numbers, 3, batch_size=2, **options), []) == alone
+    assert alone != sorted(alone)
+
+
+def test_epochs_and_seeds_have_orders_of_their_own(numbers):
+    loader = numbers.loader(batch_size=10, shuffle="global", seed=7)
+    first, second = rest(loader), rest(loader)
+    assert first != second
+    assert sorted(sum(second, [])) == list(range(210))
+    loader.set_epoch(0)
+    assert rest(loader) == first
+    assert rest(numbers.loader(batch_size=10, shuffle="global", seed=8)) != first
+    assert len(loader) == 21
+
+
+def test_the_tail_is_dropped_or_padded_and_said(numbers):
+    dropping = numbers.loader(batch_size=64, tail="drop")
+    assert (len(dropping), dropping.dropped_and_padded) == (3, (18, 0))
+    assert len(rest(dropping)) == 3
+    padding = numbers.loader(batch_size=64, tail="pad")
+    assert (len(padding), padding.dropped_and_padded) == (4, (0, 46))
+    assert rest(padding)[-1] == [*range(192, 210), *range(46)]
+
+
+@pytest.mark.parametrize("done", [0, 1, 13, 26])
+@pytest.mark.parametrize(("world_size", "batch_size"), [(1, 7), (1, 3), (2, 5), (3, 7)])
+def test_a_state_resumes_with_any_ranks_and_batches(numbers, done, world_size, batch_size):
+    loader = numbers.loader(batch_size=7, shuffle="window", window=64, seed=3)
+    batches = iter(loader)
+    for _ in range(done):
+        next(batches)
+    state = json.loads(json.dumps(loader.state_dict()))
+    left = sum((batch["cls"].tolist() for batch in batches), [])
+    resumed = [numbers.loader(batch_size=batch_size, rank=rank, world_size=world_size) for rank in range(world_size)]
+    for one in resumed:
+        one.load_state_dict(state)
+    found = sum((sum(parts, []) for parts in zip(*map(rest, resumed), strict=True)), [])
+    whole = len(left) // (world_size * batch_size) * world_size * batch_size
+    assert whole > 0
+    assert found == left[:whole]
+
+
+def test_a_loop_that_was_left_goes_on(numbers):
+    loader = numbers.loader(batch_size=10, shuffle="global", seed=1)
+    whole = rest(numbers.loader(batch_size=10, shuffle="global", seed=1))
+    for batch in loader:
+        assert batch["cls"].tolist() == whole[0]
+        break
+    assert rest(loader) == whole[1:]
+
+
+def test_a_state_of_other_data_is_refused(numbers, shared_embedded):
+    other = forebay.Dataset(
+        put_tars(shared_embedded, "loader/other", shards=1, samples=9), fields={"cls": int}, node=shared_embedded
+    )
+    with pytest.raises(forebay.ChangedError):
+        numbers.loader().load_state_dict(other.loader().state_dict())
+    with pytest.raises(forebay.InvalidInputError):
+        numbers.loader().load_state_dict({"hello": 1})
+
+
+def test_ranks_are_those_of_the_environment(numbers, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert rest(numbers.loader(batch_size=5))[0] == [5, 6, 7, 8, 9]
+    assert rest(numbers.loader(batch_size=5, rank=0, world_size=1))[0] == [0, 1, 2, 3, 4]
+    with pytest.raises(forebay.InvalidInputError, match="together"):
+        numbers.loader(rank=1)
+
+
+def test_wrong_options_say_what_there_is(numbers):
+    for wrong, match in [
+        ({"shuffle": "buffer"}, "window, global"),
+        ({"tail": "keep"}, "drop, pad"),
+        ({"on_error": "ignore"}, "substitute"),
+        ({"window": "many"}, "size"),
+        ({"workers": 4}, "threads"),
+        ({"batch_size": 0}, "between 1"),
+    ]:
+        with pytest.raises(forebay.InvalidInputError, match=match):
+            numbers.loader(**{"shuffle": "window", **wrong})
+
+
+def test_a_part_of_an_epoch_is_other_samples_each_time(numbers):
+    loader = numbers.loader(batch_size=7, shuffle="global", take=0.1, seed=5)
+    first, second = sum(rest(loader), []), sum(rest(loader), [])
+    assert len(first) == len(set(first)) == 21
+    assert set(first) != set(second)
+
+
+def test_a_mix_keeps_its_weights_and_resumes(numbers, shared_embedded):
+    shared_embedded.create_bucket("mixed")
+    name = put_tars(shared_embedded, "mixed/b", shards=1, samples=20)
+    fields = {"cls": int, "__source__": int}
+    large = forebay.Dataset("loader/d/{0000..0006}.tar", fields=fields, node=shared_embedded)
+    small = forebay.Dataset(name, fields=fields, node=shared_embedded)
+    mix = forebay.mix([(large, 0.75), (small, 0.25)], seed=4)
+    loader = mix.loader(batch_size=8, shuffle="global")
+    batches = list(loader)
+    sources = sum((batch["__source__"] for batch in batches), [])
+    assert sources.count(1) == len(sources) // 4
+    again = mix.loader(batch_size=8, shuffle="global")
+    walk = iter(again)
+    for _ in range(4):
+        next(walk)
+    resumed = mix.loader(batch_size=4)
+    resumed.load_state_dict(again.state_dict())
+    wanted = np.concatenate([batch["cls"] for batch in batches[4:]]).tolist()
+    assert sum(rest(resumed), [])[: len(wanted)] == wanted
+
+
+def test_stats_say_what_was_read_and_waited_for(numbers):
+    loader = numbers.loader(batch_size=10)
+    rest(loader)
+    stats = loader.stats()
+    assert (stats.batches, stats.samples, stats.bad_samples) == (21, 210, 0)
+    assert stats.bytes == sum(len(str(number)) for number in range(210))
+    assert stats.decode_seconds > 0
+    assert "210 samples" in stats.summary()
+
+
+KILLED = textwrap.dedent("""
+    import json, os, sys
+    import forebay
+
+    address, name, path = sys.argv[1:]
+    ds = forebay.Dataset(name, fields={"cls": int}, node=forebay.connect(address))
+    loaders = [ds.loader(batch_size=6, shuffle="window", window=64, seed=9, rank=rank, world_size=2) for rank in range(2)]
+    seen = []
+    for step, parts in enumerate(zip(*loaders)):
+        for part in parts:
+            seen += part["cls"].tolist()
+        with open(path + ".new", "w") as file:
+            json.dump({"seen": seen, "state": loaders[1].state_dict()}, file)
+        os.replace(path + ".new", path)
+        if len(seen) >= 0.37 * len(ds):
+            print("far enough", flush=True)
+            sys.stdin.read()
+""")
+
+
+def test_a_killed_job_resumes_with_another_world_size(shared_daemon, tmp_path):
+    with forebay.connect(str(socket_of(shared_daemon))) as node:
+        node.create_bucket("killed")
+        name = put_tars(node, "killed/d", shards=7, samples=30)
+        ds = forebay.Dataset(name, fields={"cls": int}, node=node)
+        whole = sum(rest(ds.loader(batch_size=6, shuffle="window", window=64, seed=9)), [])
+        saved = tmp_path / "state.json"
+        job = subprocess.Popen(
+            [sys.executable, "-c", KILLED, node.address, name, str(saved)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=dict(os.environ),
+        )
+        try:
+            assert job.stdout.readline() == b"far enough\n"
+        finally:
+            job.send_signal(signal.SIGKILL)
+            wait_for("the job to die", lambda: job.poll() is not None, SECONDS_MAX)
+            job.stdin.close()
+            job.stdout.close()
+        found = json.loads(saved.read_text())
+        assert found["seen"] == whole[: len(found["seen"])]
+        assert len(found["seen"]) == 84
+        loaders = [ds.loader(batch_size=2, rank=rank, world_size=3) for rank in range(3)]
+        for loader in loaders:
+            loader.load_state_dict(found["state"])
+        left = sum((sum(parts, []) for parts in zip(*map(rest, loaders), strict=True)), [])
+        assert found["seen"] + left == whole
