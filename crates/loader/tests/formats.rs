@@ -1,6 +1,9 @@
 //! Other formats than tar go the same way.
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
 
 mod fixture;
+
+use std::io::Write;
 
 use fixture::{TestNode, shard};
 use forebay_core::Kind;
@@ -75,4 +78,89 @@ fn a_dataset_at_the_root_of_a_bucket_keeps_its_index_outside_of_the_nodes_own_fo
         node.open("forebay://lake/").index_origin(),
         forebay_loader::IndexOrigin::Stored
     );
+}
+
+#[test]
+fn a_folder_that_is_still_being_packed_is_not_there_yet() {
+    let node = TestNode::start();
+    node.put("lake/packed/shard-000000.tar", &shard(0..3));
+    node.put("lake/packed/.forebay/packing", b"{}");
+    let open = || Dataset::open(&node.client, &["lake/packed/"], DatasetOptions::default(), None);
+    let error = open().unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound);
+    assert!(error.message().contains("packed"), "{error}");
+    let marker = forebay_client::Name::parse("lake/packed/.forebay/packing").unwrap();
+    node.client.delete(&marker).unwrap();
+    node.put("lake/packed/SHA256SUMS", b"");
+    assert_eq!(open().unwrap().len(), 3);
+}
+
+#[test]
+fn a_manifest_is_no_sample_of_a_raw_folder() {
+    let node = TestNode::start();
+    node.put("lake/raw/a.txt", b"one");
+    node.put("lake/raw/SHA256SUMS", b"");
+    assert_eq!(node.open("lake/raw/").len(), 1);
+}
+
+#[test]
+fn a_compressed_shard_is_refused_with_the_advice_to_pack_it() {
+    let node = TestNode::start();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&shard(0..5)).unwrap();
+    node.put("lake/zip/a.tar.gz", &gzip.finish().unwrap());
+    let dataset = node.open("lake/zip/a.tar.gz");
+    assert_eq!(dataset.len(), 5, "it can be looked at");
+    for error in [
+        dataset.sample(0).err(),
+        dataset.loader(LoaderOptions::default()).err(),
+    ] {
+        let error = error.unwrap();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert!(error.message().contains("forebay dataset pack"), "{error}");
+    }
+}
+
+/// An MDS shard of samples with one column `x` of any length.
+fn mds_shard(samples: &[&[u8]]) -> Vec<u8> {
+    let config = br#"{"column_encodings":["bytes"],"column_names":["x"],"column_sizes":[null],"compression":null,"format":"mds","hashes":[],"size_limit":67108864}"#;
+    let head = 4 + 4 * (samples.len() + 1) + config.len();
+    let mut ends = vec![head];
+    for sample in samples {
+        ends.push(ends[ends.len() - 1] + 4 + sample.len());
+    }
+    let mut bytes = u32::try_from(samples.len()).unwrap().to_le_bytes().to_vec();
+    for end in ends {
+        bytes.extend_from_slice(&u32::try_from(end).unwrap().to_le_bytes());
+    }
+    bytes.extend_from_slice(config);
+    for sample in samples {
+        bytes.extend_from_slice(&u32::try_from(sample.len()).unwrap().to_le_bytes());
+        bytes.extend_from_slice(sample);
+    }
+    bytes
+}
+
+#[test]
+fn an_mds_folder_is_known_by_its_document() {
+    let node = TestNode::start();
+    let bytes = mds_shard(&[b"one", b"", b"three"]);
+    node.put("lake/mds/shard.00000.mds", &bytes);
+    node.put("lake/mds/notes.jsonl", b"no shard");
+    let index = |size: usize| {
+        format!(
+            r#"{{"version":2,"shards":[{{"column_encodings":["bytes"],"column_names":["x"],"column_sizes":[null],"compression":null,"format":"mds","hashes":[],
+            "raw_data":{{"basename":"shard.00000.mds","bytes":{size},"hashes":{{}}}},"samples":3,"size_limit":67108864,"version":2,"zip_data":null}}]}}"#
+        )
+    };
+    node.put("lake/mds/index.json", index(bytes.len()).as_bytes());
+    let dataset = node.open("lake/mds/");
+    assert_eq!(dataset.index().head().meta().encodings["x"], "bytes");
+    for (number, expected) in [&b"one"[..], b"", b"three"].into_iter().enumerate() {
+        let sample = dataset.sample(number as u64).unwrap();
+        assert_eq!(&sample.field("x").unwrap()[..], expected);
+    }
+    node.put("lake/mds/index.json", index(bytes.len() + 1).as_bytes());
+    let error = Dataset::open(&node.client, &["lake/mds/"], DatasetOptions::default(), None).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
 }

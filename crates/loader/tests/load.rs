@@ -1,4 +1,5 @@
 //! Loading: every sample once, in a fixed order, whatever the ranks; state, damage, changes.
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
 
 mod fixture;
 
@@ -382,7 +383,7 @@ fn large_shard(number: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for sample in 0..16 {
         let content: Vec<u8> = (0..128 << 10)
-            .map(|at| (at * (number * 16 + sample + 1) >> 8) as u8)
+            .map(|at| ((at * (number * 16 + sample + 1)) >> 8) as u8)
             .collect();
         fixture::member(&mut tar, &format!("{:04}.bin", number * 16 + sample), &content);
     }
