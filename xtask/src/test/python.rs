@@ -30,6 +30,9 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
 /// Environments that get the wheel of our own package.
 const WITH_WHEEL: [&str; 2] = ["python", "torch"];
 
+/// Guides whose examples run.
+const GUIDES: [&str; 2] = ["python.md", "datasets.md"];
+
 /// Reads that test_pressure.py makes in the heavy tier.
 const READS_HEAVY: &str = "1000000";
 
@@ -94,8 +97,12 @@ fn the_package(
     // From elsewhere: the installed package is tested, not the folder in the tree.
     examples
         .current_dir(folder)
-        .args(["--doctest-modules", "--pyargs", "forebay", "--doctest-glob=*.md"]);
-    examples.arg(stage.workspace.root.join("docs/guides/python.md"));
+        .args(["--doctest-modules", "--pyargs", "forebay", "--doctest-glob=*.md"])
+        // What is there for torch imports torch, which has an environment of its own.
+        .arg("--doctest-ignore-import-errors");
+    for guide in GUIDES {
+        examples.arg(stage.workspace.root.join("docs/guides").join(guide));
+    }
     finish(stage, &mut examples, "python-examples", tally)
 }
 
