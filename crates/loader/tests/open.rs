@@ -247,3 +247,19 @@ fn a_damaged_byte_is_told_with_shard_key_and_offset() {
     number_of(&dataset.sample(12).unwrap());
     number_of(&dataset.sample(14).unwrap());
 }
+
+#[test]
+fn where_an_index_cannot_be_stored_it_stays_in_memory() {
+    let node = TestNode::start();
+    node.shards("set", &[10]);
+    // A folder lake cannot have a folder where an object lies.
+    node.put("lake/set/.forebay", b"in the way");
+    for _ in 0..2 {
+        let dataset = node.open("lake/set/");
+        assert_eq!(
+            (dataset.len(), dataset.index_origin()),
+            (10, IndexOrigin::InMemory)
+        );
+        number_of(&dataset.sample(9).unwrap());
+    }
+}

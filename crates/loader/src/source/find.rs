@@ -1,6 +1,6 @@
 //! Asks the node which shards there are: few questions, however many names.
 //!
-//! Up to [`STATS_MAX`] names are asked for one by one; more are looked up in a listing of what their beginnings have in common. A folder (a name that
+//! Up to [`STATS_MAX`] names are asked for each, at once; more are looked up in a listing of what their beginnings have in common. A folder (a name that
 //! ends in `/`, or a bucket alone) is listed once; names that start with a dot are skipped, so our own `.forebay/` is, and so is the manifest. What kind of
 //! dataset a folder is: MDS if it has an `index.json` that is one; else the one format that the endings of its objects suggest; else raw files.
 
@@ -15,7 +15,7 @@ use forebay_dataset::shard::Format;
 use super::{Base, RawFolder, ShardObject, Source};
 use crate::pattern::expand;
 
-/// Names that are asked for one by one.
+/// Names that are asked for each.
 const STATS_MAX: usize = 8;
 /// Names that an error tells.
 const TOLD_MAX: usize = 5;
@@ -123,10 +123,27 @@ fn flush(
 
 type Found = HashMap<Name, (u64, String)>;
 
+/// All at once: a lake far away answers them in the time of one.
 fn stat_each(client: &Client, names: &[Name]) -> Result<Found> {
+    let stats = std::thread::scope(|scope| {
+        let threads: Vec<_> = names
+            .iter()
+            .map(|name| scope.spawn(|| client.stat(name)))
+            .collect();
+        let lost = |_| {
+            Err(Error::new(
+                Kind::Internal,
+                "a thread that looks for a shard has panicked",
+            ))
+        };
+        let stats = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(lost));
+        stats.collect::<Vec<_>>()
+    });
     let mut found = Found::new();
-    for name in names {
-        match client.stat(name) {
+    for (name, stat) in names.iter().zip(stats) {
+        match stat {
             Ok(stat) => drop(found.insert(name.clone(), (stat.bytes, stat.version))),
             Err(error) if error.kind() == Kind::NotFound => {}
             Err(error) => return Err(error),
