@@ -11,6 +11,7 @@ mod index;
 mod keygen;
 mod manifest;
 mod open;
+mod pack;
 mod parallel;
 mod preview;
 mod split;
@@ -63,6 +64,7 @@ fn verb(verb: DatasetVerb, context: &Context) -> Outcome {
         DatasetVerb::Manifest(args) => manifest::run(&args, context),
         DatasetVerb::Verify(args) => verify::run(&args, context),
         DatasetVerb::Keygen(args) => keygen::run(&args, context.output),
+        DatasetVerb::Pack(args) => pack::run(&args, context),
         DatasetVerb::Split(args) => split::run(&args, context),
     }
 }

@@ -59,3 +59,4 @@ pub mod shard;
 pub mod tar;
 pub mod tfrecord;
 pub mod tokens;
+pub mod write;

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use forebay_dataset::shard::Format;
+use forebay_node::value::Size;
+
+use super::pack::SortBy;
 
 #[derive(Debug, Args)]
 pub(crate) struct DatasetArgs {
@@ -27,6 +30,8 @@ pub(crate) enum DatasetVerb {
     Verify(VerifyArgs),
     /// Make a pair of keys that signs and verifies manifests (ed25519)
     Keygen(KeygenArgs),
+    /// Write a dataset anew as tar, tfrecord or mds shards; goes on where it was stopped, counts when it is whole
+    Pack(PackArgs),
     /// Divide the samples into parts, such as train and val
     Split(SplitArgs),
 }
@@ -143,6 +148,36 @@ pub(crate) struct KeygenArgs {
     /// Where to write the secret key; the public one goes to FILE.pub
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PackArgs {
+    /// What to pack: a dataset as for 'index', or a folder of raw files, where files with one name and several endings are one sample
+    #[arg(value_name = "SRC")]
+    pub(crate) source: String,
+    /// Where to: a folder that is empty or not there, forebay://bucket/dir/, a lake URL or a path
+    #[arg(value_name = "DST")]
+    pub(crate) target: String,
+    /// The format of the new shards: tar, tfrecord or mds
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub(crate) format: Format,
+    /// The format of the source [default: what the names suggest]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    pub(crate) source_format: Option<Format>,
+    /// How long a shard may be
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    pub(crate) shard_size: Size,
+    /// Shuffle all samples by this seed
+    #[arg(long, value_name = "SEED", conflicts_with = "sort_by")]
+    pub(crate) shuffle: Option<u64>,
+    /// Sort the samples by their key, or by their bytes
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) sort_by: Option<SortBy>,
+    /// How many shards to write at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) jobs: u16,
+    #[command(flatten)]
+    pub(crate) node: NodeArg,
 }
 
 #[derive(Debug, Args)]

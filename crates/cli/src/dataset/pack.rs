@@ -1,0 +1,225 @@
+//! `forebay dataset pack`: writes a dataset anew, as shards of another format, size or order.
+//!
+//! Steps, each of which can be done again: plan (`pack/plan.rs`, the same every time), mark the folder, write the shards that have no record (`pack/shard.rs`),
+//! write `SHA256SUMS` (the commit), take the mark away, index what the lake gives back and compare its SHA-256 with what was written. Killed anywhere, the
+//! same command goes on. docs/flows/dataset-pack.md, docs/formats/dataset-pack.md.
+
+mod plan;
+mod record;
+mod shard;
+mod source;
+
+use anyhow::anyhow;
+use forebay_client::Condition;
+use forebay_core::{Error, Kind, Result, format_bytes};
+use forebay_dataset::manifest::{Hasher, Manifest, SUMS_FILE};
+use forebay_dataset::write::{PackFormat, index_json};
+use forebay_loader::DatasetOptions;
+
+use super::args::PackArgs;
+use super::open::{Missing, Opened};
+use super::{Context, parallel};
+use crate::exit::{Exit, Outcome};
+pub(crate) use plan::SortBy;
+use plan::{Plan, PlanOptions};
+use record::{Marker, ShardRecord, Target};
+use shard::Packing;
+use source::{Source, pack_format};
+
+const MDS_INDEX: &str = "index.json";
+
+/// What is found in the folder at the start.
+enum Found {
+    Nothing,
+    /// This pack, unfinished.
+    Unfinished,
+    /// This pack, whole.
+    Whole,
+}
+
+pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
+    let node = args.node.node.as_deref();
+    let from = Opened::open(&args.source, node, Missing::Refuse, context)?;
+    let options = DatasetOptions {
+        format: args.source_format,
+        build_threads: usize::from(args.jobs),
+        ..DatasetOptions::default()
+    };
+    let source = Source::new(from.dataset(options, context)?, args.format)?;
+    let format = pack_format(&source, args.format)?;
+    let plan = Plan::new(
+        &source,
+        PlanOptions {
+            format,
+            shard_bytes: args.shard_size.0,
+            shuffle: args.shuffle,
+            sort_by: args.sort_by,
+        },
+    )?;
+    let to = Opened::open(&args.target, node, Missing::Make, context)?;
+    let folder = to.folder()?;
+    let target = Target {
+        client: &to.client,
+        folder: &folder,
+    };
+    let found = find(&target, &plan, &to.shown)?;
+    if matches!(found, Found::Nothing) {
+        mark(&target, &plan, source.units())?;
+    }
+    let (records, written) = shards(&source, &plan, &target, usize::from(args.jobs), context)?;
+    if !matches!(found, Found::Whole) {
+        commit(&target, &plan, &records)?;
+    }
+    target.unmark()?;
+    check(&to, &records, context)?;
+    tell(&to.shown, &plan, source.units(), written, context);
+    Ok(())
+}
+
+/// Whether this pack may use the folder.
+fn find(target: &Target<'_>, plan: &Plan, shown: &str) -> Outcome<Found> {
+    if let Some(marker) = target.marker()? {
+        if marker.id == plan.id {
+            return Ok(Found::Unfinished);
+        }
+        return Err(Exit::failure(anyhow!(
+            "another pack of {} {} shards is unfinished in {shown}; finish it with its own source and options, or remove the \
+             folder (forebay rm --recursive)",
+            marker.shards,
+            marker.format
+        )));
+    }
+    let objects = target.objects()?;
+    if objects.is_empty() {
+        return Ok(Found::Nothing);
+    }
+    if objects.contains_key(SUMS_FILE) && target.written(&plan.id)?.len() == plan.shards.len() {
+        return Ok(Found::Whole);
+    }
+    Err(Exit::failure(anyhow!(
+        "{shown} is not empty; pack into a new folder"
+    )))
+}
+
+fn mark(target: &Target<'_>, plan: &Plan, samples: u64) -> Result<()> {
+    let marker = Marker {
+        id: plan.id.clone(),
+        format: plan.format.format().as_str().to_owned(),
+        shards: plan.shards.len() as u64,
+        samples,
+    };
+    // Somebody may have been faster; with the same pack that is no harm.
+    if target.mark(&marker)? || target.marker()?.is_some_and(|other| other.id == plan.id) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::Conflict,
+        "another pack has just begun in this folder; choose another one",
+    ))
+}
+
+/// Writes what is missing; the records of all shards in order, and how many were written now.
+fn shards(
+    source: &Source,
+    plan: &Plan,
+    target: &Target<'_>,
+    jobs: usize,
+    context: &Context,
+) -> Result<(Vec<ShardRecord>, usize)> {
+    let mut done = target.written(&plan.id)?;
+    let name = |number| plan.format.shard_name(number);
+    let missing: Vec<_> = plan
+        .shards
+        .iter()
+        .filter(|shard| !done.contains_key(&name(shard.number)))
+        .copied()
+        .collect();
+    let bar = context.output.bar(plan.bytes());
+    bar.set_message("packing");
+    bar.inc(plan.bytes() - missing.iter().map(|shard| shard.bytes).sum::<u64>());
+    let packing = Packing {
+        source,
+        plan,
+        target,
+        bar: &bar,
+        context,
+    };
+    let written = parallel::each(&missing, jobs, |shard| packing.shard(shard));
+    bar.finish_and_clear();
+    let written = written?;
+    let count = written.len();
+    done.extend(written.into_iter().map(|record| (record.name.clone(), record)));
+    let lost = || Error::new(Kind::Internal, "a shard has no record");
+    let records = plan
+        .shards
+        .iter()
+        .map(|shard| done.remove(&name(shard.number)).ok_or_else(lost));
+    Ok((records.collect::<Result<_>>()?, count))
+}
+
+/// Makes the pack count: `index.json` where the format has one, then the manifest.
+fn commit(target: &Target<'_>, plan: &Plan, records: &[ShardRecord]) -> Result<()> {
+    let mut sums = Vec::new();
+    for record in records {
+        sums.push((record.name.clone(), record.sha256.parse()?));
+    }
+    if let PackFormat::Mds(columns) = &plan.format {
+        let digests = records.iter().zip(&sums);
+        let shards = digests
+            .map(|(record, (_, sha256))| (record.name.as_str(), record.bytes, record.samples, *sha256));
+        let document = index_json(columns, shards);
+        target.write(MDS_INDEX, document.as_bytes(), Condition::None)?;
+        let mut hasher = Hasher::new();
+        hasher.push(document.as_bytes());
+        sums.push((MDS_INDEX.to_owned(), hasher.finish()));
+    }
+    let text = Manifest::new(sums)?.to_text();
+    if target.write(SUMS_FILE, text.as_bytes(), Condition::Absent)?
+        || target
+            .read(SUMS_FILE)?
+            .is_some_and(|found| found == text.as_bytes())
+    {
+        return Ok(());
+    }
+    let message = "the folder has another SHA256SUMS already; pack into a new folder";
+    Err(Error::new(Kind::Conflict, message))
+}
+
+/// Indexes what the lake gives back, and compares it with what was written.
+fn check(to: &Opened, records: &[ShardRecord], context: &Context) -> Outcome {
+    let options = DatasetOptions {
+        with_sha256: true,
+        ..DatasetOptions::default()
+    };
+    let dataset = to.dataset(options, context)?;
+    for (shard, record) in dataset.index().head().shards().zip(records) {
+        let found = shard?.record();
+        let is_same = found
+            .sha256
+            .is_some_and(|sha256| hex::encode(sha256) == record.sha256);
+        if found.name != record.name || !is_same {
+            let message = "the lake does not give back what was written to it; do not use this folder";
+            return Err(Error::new(Kind::Checksum, message)
+                .with("shard", &record.name)
+                .into());
+        }
+    }
+    Ok(())
+}
+
+fn tell(shown: &str, plan: &Plan, samples: u64, written: usize, context: &Context) {
+    let (shards, bytes) = (plan.shards.len(), plan.bytes());
+    context.output.data(&serde_json::json!({
+        "dataset": shown, "format": plan.format.format().as_str(), "samples": samples, "shards": shards, "bytes": bytes,
+        "shards_written": written, "pack": plan.id,
+    }));
+    let before = match shards - written {
+        0 => String::new(),
+        before => format!(" ({before} were there already)"),
+    };
+    context.output.say(format!(
+        "packed {samples} samples into {shards} {} shards{before}, {}: {shown}",
+        plan.format.format().as_str(),
+        format_bytes(bytes)
+    ));
+}

@@ -1,0 +1,140 @@
+//! Writes one shard: reads its units in their order, a few at a time, and streams them out.
+//!
+//! The object appears when its last byte is in the lake; killed before, nothing is there. Memory: one batch of units (views of the node's memory) and
+//! one part of the writer.
+
+use forebay_client::PutOptions;
+use forebay_core::{Error, Kind, Result};
+use forebay_dataset::manifest::Hasher;
+use forebay_dataset::write::PackSample;
+use indicatif::ProgressBar;
+
+use super::plan::{Plan, ShardPlan, unit_bytes};
+use super::record::{ShardRecord, Target};
+use super::source::{Source, UnitShape};
+use crate::dataset::Context;
+
+/// Bytes of units that are read at once, if it is more than one unit.
+const BATCH_BYTES: u64 = 8 << 20;
+/// Units that are read at once.
+const BATCH_UNITS: usize = 256;
+
+/// Everything that the writing of shards needs.
+pub(crate) struct Packing<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) plan: &'a Plan,
+    pub(crate) target: &'a Target<'a>,
+    pub(crate) bar: &'a ProgressBar,
+    pub(crate) context: &'a Context,
+}
+
+impl Packing<'_> {
+    /// Writes a shard and notes it.
+    pub(crate) fn shard(&self, shard: &ShardPlan) -> Result<ShardRecord> {
+        let name = self.plan.format.shard_name(shard.number);
+        let object = self.target.name(&name)?;
+        let mut writer = self.plan.format.writer(self.sizes(shard)?);
+        let mut object = self
+            .target
+            .client
+            .writer(&object, PutOptions::default(), Some(shard.bytes));
+        let mut hasher = Hasher::new();
+        let mut out = |bytes: &[u8]| {
+            hasher.push(bytes);
+            self.bar.inc(bytes.len() as u64);
+            object.write(bytes)
+        };
+        writer.start(&mut out)?;
+        let end = shard.first + shard.units;
+        let mut position = shard.first;
+        while position < end {
+            if (self.context.interrupt)() {
+                return Err(Error::new(
+                    Kind::Cancelled,
+                    "interrupted; the same command goes on from here",
+                ));
+            }
+            let batch = self.batch(position, end)?;
+            position += batch.len() as u64;
+            self.write(&batch, &mut *writer, &mut out)?;
+        }
+        writer.finish(&mut out)?;
+        let receipt = object.finish()?;
+        let record = ShardRecord {
+            name,
+            bytes: receipt.bytes,
+            samples: shard.units,
+            sha256: hasher.finish().to_string(),
+            version: receipt.version,
+        };
+        self.target.note(&self.plan.id, &record)?;
+        Ok(record)
+    }
+
+    fn sizes(&self, shard: &ShardPlan) -> Result<Vec<u64>> {
+        let positions = shard.first..shard.first + shard.units;
+        let size = |position| {
+            unit_bytes(
+                &self.plan.format,
+                &self.source.shape(self.plan.order.at(position)?)?,
+            )
+        };
+        positions.map(size).collect()
+    }
+
+    /// The next units that are read at once.
+    fn batch(&self, first: u64, end: u64) -> Result<Vec<(u64, UnitShape)>> {
+        let mut batch = Vec::new();
+        let mut bytes = 0_u64;
+        for position in first..end {
+            let unit = self.plan.order.at(position)?;
+            let shape = self.source.shape(unit)?;
+            bytes = bytes.saturating_add(shape.fields.iter().map(|(_, bytes)| *bytes).sum());
+            if !batch.is_empty() && (bytes > BATCH_BYTES || batch.len() >= BATCH_UNITS) {
+                break;
+            }
+            batch.push((unit, shape));
+        }
+        Ok(batch)
+    }
+
+    fn write(
+        &self,
+        batch: &[(u64, UnitShape)],
+        writer: &mut dyn forebay_dataset::write::ShardWriter,
+        out: forebay_dataset::write::Out<'_>,
+    ) -> Result<()> {
+        let numbers: Vec<u64> = batch
+            .iter()
+            .flat_map(|(unit, _)| self.source.samples_of(*unit))
+            .collect();
+        let samples = self.source.dataset.samples(&numbers)?;
+        let samples = samples.into_iter().collect::<Result<Vec<_>>>()?;
+        let mut first = 0;
+        for (unit, shape) in batch {
+            let range = self.source.samples_of(*unit);
+            let count = (range.end - range.start) as usize;
+            let fields = self.source.fields(&samples[first..first + count], shape);
+            first += count;
+            let is_whole = fields
+                .iter()
+                .zip(&shape.fields)
+                .all(|((_, bytes), (_, planned))| bytes.len() as u64 == *planned);
+            if fields.len() != shape.fields.len() || !is_whole {
+                let message =
+                    "a sample is not as the index says; index the source again: forebay dataset index URL";
+                return Err(
+                    Error::new(Kind::Changed, message).with("key", String::from_utf8_lossy(&shape.key))
+                );
+            }
+            writer.sample(
+                &PackSample {
+                    key: &shape.key,
+                    fields: &fields,
+                },
+                &mut *out,
+            )?;
+        }
+        Ok(())
+    }
+}

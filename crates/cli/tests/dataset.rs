@@ -1,0 +1,393 @@
+//! `forebay dataset …` on folders of this machine, and through a running node.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::too_many_lines,
+    reason = "tests, where a panic is the report"
+)]
+
+mod support;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Ran, forebay, run, wait_for};
+
+/// Bytes that differ from file to file.
+fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
+    let word = |i: u64| (i + seed).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+    (0..bytes.div_ceil(8) as u64).flat_map(word).take(bytes).collect()
+}
+
+/// A folder of raw files: pairs of `cls` and `jpg`.
+fn raw(dir: &Path, samples: u64, bytes: usize) {
+    for number in 0..samples {
+        let folder = dir.join(format!("raw/{}", number % 3));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(
+            folder.join(format!("{number:04}.jpg")),
+            pattern(number, bytes + number as usize),
+        )
+        .unwrap();
+        std::fs::write(folder.join(format!("{number:04}.cls")), (number % 7).to_string()).unwrap();
+    }
+}
+
+fn ok(dir: &Path, args: &[&str]) -> String {
+    let ran = run(dir, args);
+    assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+    ran.out
+}
+
+fn json(dir: &Path, args: &[&str]) -> serde_json::Value {
+    let text = ok(dir, &[&["--json"], args].concat());
+    serde_json::from_str(&text).unwrap()
+}
+
+/// All files of a folder but our own.
+fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+    let names = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+    names.sort();
+    names
+        .into_iter()
+        .map(|name| (name.clone(), std::fs::read(dir.join(&name)).unwrap()))
+        .collect()
+}
+
+#[test]
+fn raw_files_become_a_tar_that_can_be_looked_into() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 30, 20_000);
+    let packed = json(
+        dir,
+        &[
+            "dataset",
+            "pack",
+            "raw",
+            "out",
+            "--format",
+            "tar",
+            "--shard-size",
+            "200KiB",
+        ],
+    );
+    assert_eq!(
+        (packed["samples"].as_u64(), packed["shards"].as_u64()),
+        (Some(30), Some(4))
+    );
+    let facts = json(dir, &["dataset", "index", "out"]);
+    assert_eq!(facts["samples"], 30);
+    assert_eq!(facts["fields"], serde_json::json!(["cls", "jpg"]));
+    assert_eq!(facts["index"], "stored");
+    let stat = json(dir, &["dataset", "stat", "out/"]);
+    assert_eq!(stat["formats"]["tar"], 4);
+    assert_eq!(stat["field_sizes"]["jpg"]["bytes_max"], 20_029);
+    let head = json(dir, &["dataset", "head", "out", "-n", "2"]);
+    assert_eq!(head[0]["key"], "0/0000");
+    assert_eq!(head[0]["fields"][0]["preview"], "\"0\"");
+    let cat = forebay(dir, &["dataset", "cat", "out", "1/0004", "--field", "jpg"])
+        .output()
+        .unwrap();
+    assert_eq!(cat.stdout, pattern(4, 20_004));
+    let cat = forebay(dir, &["dataset", "cat", "out", "0", "--field", "cls"])
+        .output()
+        .unwrap();
+    assert_eq!(cat.stdout, b"0");
+    let several = run(dir, &["dataset", "cat", "out", "0"]);
+    assert_eq!(several.code, 2, "{several:?}");
+    assert!(several.err.contains("cls, jpg"), "{several:?}");
+}
+
+#[test]
+fn the_same_pack_gives_the_same_bytes_and_other_seeds_other_orders() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 40, 3000);
+    let pack = |target: &str, more: &[&str]| {
+        ok(
+            dir,
+            &[
+                &[
+                    "dataset",
+                    "pack",
+                    "raw",
+                    target,
+                    "--format",
+                    "tar",
+                    "--shard-size",
+                    "40KiB",
+                ],
+                more,
+            ]
+            .concat(),
+        );
+        files(&dir.join(target))
+    };
+    let plain = pack("a", &["--jobs", "1"]);
+    assert_eq!(plain, pack("b", &["--jobs", "8"]));
+    let mixed = pack("c", &["--shuffle", "7"]);
+    assert_eq!(mixed, pack("d", &["--shuffle", "7", "--jobs", "2"]));
+    assert_ne!(mixed, pack("e", &["--shuffle", "8"]));
+    assert_ne!(mixed, plain);
+    let keys = |target: &str| {
+        let head = json(dir, &["dataset", "head", target, "-n", "1000"]);
+        head.as_array()
+            .unwrap()
+            .iter()
+            .map(|sample| sample["key"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let mut sorted = keys("c");
+    sorted.sort();
+    assert_eq!(sorted, keys("a"));
+    ok(
+        dir,
+        &["dataset", "pack", "c", "f", "--format", "tar", "--sort-by", "key"],
+    );
+    assert_eq!(keys("f"), sorted);
+}
+
+#[test]
+fn every_format_keeps_the_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 12, 5000);
+    ok(dir, &["dataset", "pack", "raw", "tar", "--format", "tar"]);
+    ok(
+        dir,
+        &[
+            "dataset",
+            "pack",
+            "tar",
+            "mds",
+            "--format",
+            "mds",
+            "--shard-size",
+            "20KiB",
+        ],
+    );
+    assert!(dir.join("mds/index.json").is_file());
+    let cat = forebay(dir, &["dataset", "cat", "mds", "11", "--field", "jpg"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        cat.stdout,
+        pattern(11, 5011),
+        "{}",
+        String::from_utf8_lossy(&cat.stderr)
+    );
+    let stat = json(dir, &["dataset", "stat", "mds"]);
+    assert_eq!(stat["encodings"]["jpg"], "jpeg");
+    ok(
+        dir,
+        &["dataset", "pack", "mds", "records", "--format", "tfrecord"],
+    );
+    assert_eq!(json(dir, &["dataset", "stat", "records"])["samples"], 12);
+    let parquet = run(dir, &["dataset", "pack", "tar", "no", "--format", "parquet"]);
+    assert_eq!(parquet.code, 1);
+    assert!(parquet.err.contains("not there yet"), "{parquet:?}");
+}
+
+#[test]
+fn a_folder_with_something_in_it_is_not_packed_into() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 3, 100);
+    std::fs::create_dir_all(dir.join("full")).unwrap();
+    std::fs::write(dir.join("full/mine"), b"precious").unwrap();
+    let refused = run(dir, &["dataset", "pack", "raw", "full", "--format", "tar"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.err.contains("not empty"), "{refused:?}");
+    assert_eq!(files(&dir.join("full")).len(), 1);
+}
+
+#[test]
+fn a_killed_pack_is_not_readable_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 400, 60_000);
+    let args = [
+        "dataset",
+        "pack",
+        "raw",
+        "out",
+        "--format",
+        "tar",
+        "--shard-size",
+        "1MiB",
+        "--jobs",
+        "2",
+    ];
+    let mut child = forebay(dir, &args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let records = || {
+        std::fs::read_dir(dir.join("out/.forebay-dataset"))
+            .into_iter()
+            .flatten()
+            .flatten()
+    };
+    let noted = || {
+        let packs = records().filter(|entry| entry.path().is_dir());
+        packs
+            .map(|pack| std::fs::read_dir(pack.path()).map_or(0, Iterator::count))
+            .sum::<usize>()
+    };
+    wait_for("two shards", || (noted() >= 2).then_some(()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = noted();
+    assert!(
+        !dir.join("out/SHA256SUMS").exists(),
+        "the pack was faster than the test; make it larger"
+    );
+    let torn = run(dir, &["dataset", "index", "out"]);
+    assert_eq!(torn.code, 1, "{torn:?}");
+    assert!(torn.err.contains("not whole"), "{torn:?}");
+    let other = run(
+        dir,
+        &[
+            "dataset",
+            "pack",
+            "raw",
+            "out",
+            "--format",
+            "tar",
+            "--shuffle",
+            "1",
+        ],
+    );
+    assert!(other.err.contains("unfinished"), "{other:?}");
+    let went_on = json(dir, &args);
+    let written = went_on["shards_written"].as_u64().unwrap();
+    assert_eq!(written + before as u64, went_on["shards"].as_u64().unwrap());
+    let again = json(dir, &args);
+    assert_eq!(again["shards_written"], 0);
+    ok(
+        dir,
+        &[
+            "dataset",
+            "pack",
+            "raw",
+            "fresh",
+            "--format",
+            "tar",
+            "--shard-size",
+            "1MiB",
+        ],
+    );
+    assert_eq!(files(&dir.join("out")), files(&dir.join("fresh")));
+    ok(dir, &["dataset", "verify", "out"]);
+}
+
+#[test]
+fn a_manifest_is_checked_by_coreutils_and_finds_what_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 6, 1000);
+    std::fs::write(dir.join("raw/odd \\ name"), b"x").unwrap();
+    let missing = run(dir, &["dataset", "manifest", "raw", "--check-only"]);
+    assert_eq!(missing.code, 1);
+    ok(dir, &["dataset", "manifest", "raw"]);
+    ok(dir, &["dataset", "manifest", "raw", "--check-only"]);
+    let coreutils = Command::new("sha256sum")
+        .args(["--strict", "-c", "SHA256SUMS"])
+        .current_dir(dir.join("raw"))
+        .output();
+    assert!(coreutils.unwrap().status.success());
+    let good = json(dir, &["dataset", "verify", "raw"]);
+    assert_eq!(
+        (good["ok"].as_bool(), good["same"].as_u64()),
+        (Some(true), Some(13))
+    );
+    std::fs::write(dir.join("raw/0/0000.jpg"), pattern(99, 1000)).unwrap();
+    std::fs::remove_file(dir.join("raw/1/0001.cls")).unwrap();
+    std::fs::write(dir.join("raw/new"), b"slipped in").unwrap();
+    let Ran { code, out, .. } = run(dir, &["dataset", "verify", "raw"]);
+    assert_eq!(code, 1);
+    assert_eq!(out, "changed  0/0000.jpg\nmissing  1/0001.cls\nextra    new\n");
+}
+
+#[test]
+fn a_signature_is_needed_and_must_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 2, 100);
+    ok(dir, &["dataset", "keygen", "key"]);
+    ok(dir, &["dataset", "keygen", "other"]);
+    assert_eq!(run(dir, &["dataset", "keygen", "key"]).code, 1);
+    ok(dir, &["dataset", "manifest", "raw"]);
+    let verify = |key: &str| run(dir, &["dataset", "verify", "raw", "--public-key", key]);
+    assert!(verify("key.pub").err.contains("not signed"));
+    ok(dir, &["dataset", "manifest", "raw", "--sign", "key"]);
+    assert_eq!(verify("key.pub").code, 0);
+    assert_eq!(verify("other.pub").code, 1);
+    let mut sums = std::fs::OpenOptions::new()
+        .append(true)
+        .open(dir.join("raw/SHA256SUMS"))
+        .unwrap();
+    sums.write_all(b"# more\n").unwrap();
+    assert_eq!(verify("key.pub").code, 1);
+    assert_eq!(
+        run(dir, &["dataset", "verify", "raw", "--require-signature"]).code,
+        2
+    );
+}
+
+#[test]
+fn a_split_divides_all_samples_and_is_the_same_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 50, 10);
+    ok(
+        dir,
+        &[
+            "dataset",
+            "pack",
+            "raw",
+            "tar",
+            "--format",
+            "tar",
+            "--shard-size",
+            "10KiB",
+        ],
+    );
+    let split = |out: &str, seed: &str| {
+        ok(
+            dir,
+            &[
+                "dataset",
+                "split",
+                "tar",
+                "--parts",
+                "train=0.8,val=0.2",
+                "--seed",
+                seed,
+                "--out",
+                out,
+            ],
+        );
+        let read = |name: &str| std::fs::read_to_string(dir.join(out).join(name)).unwrap();
+        (read("train.txt"), read("val.txt"))
+    };
+    let (train, val) = split("a", "1");
+    let numbers = |text: &str| {
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.parse::<u64>().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((numbers(&train).len(), numbers(&val).len()), (40, 10));
+    let mut all = [numbers(&train), numbers(&val)].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..50).collect::<Vec<_>>());
+    assert_eq!(split("b", "1"), (train.clone(), val));
+    assert_ne!(split("c", "2").0, train);
+}

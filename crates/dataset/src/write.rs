@@ -1,0 +1,136 @@
+//! Shard writers: samples go in, the bytes of a shard come out, piece by piece.
+//!
+//! The other direction of `scan.rs`, and as pure: a writer holds no payload and does no I/O, its bytes go to a function of the caller. Shards are plain
+//! WebDataset tar, TFRecord of `tf.train.Example`, or MDS; whoever has the libraries of those formats reads them. The same samples give the same
+//! bytes, always: no dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how long a sample will be, so shards can be
+//! cut and announced in advance; MDS needs that, because its offsets come first.
+//!
+//! Life cycle: [`PackFormat::writer`] with the sizes of all samples of the shard, `start`, `sample` for each, `finish`.
+
+mod mds;
+mod tar;
+mod tfrecord;
+
+use forebay_core::{Error, Kind, Result};
+
+pub use mds::{MdsColumn, index_json};
+
+use crate::shard::Format;
+
+/// The field or column that keeps the key of a sample in formats that have none.
+pub const KEY_FIELD: &str = "__key__";
+
+/// Takes the next bytes of a shard.
+pub type Out<'a> = &'a mut dyn FnMut(&[u8]) -> Result<()>;
+
+/// A sample as it is packed.
+#[derive(Debug, Clone, Copy)]
+pub struct PackSample<'a> {
+    /// Its key; empty: it has none.
+    pub key: &'a [u8],
+    /// Name and bytes of each field, in the order in which they are written.
+    pub fields: &'a [(&'a str, &'a [u8])],
+}
+
+/// The same before its bytes are there.
+#[derive(Debug, Clone, Copy)]
+pub struct SampleShape<'a> {
+    /// Its key; empty: it has none.
+    pub key: &'a [u8],
+    /// Name and size of each field.
+    pub fields: &'a [(&'a str, u64)],
+}
+
+/// What shards are packed into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PackFormat {
+    /// WebDataset: members `key.field`.
+    Tar,
+    /// An `Example` with one byte string per field per record; records that are records already stay as they are.
+    TfRecord,
+    /// MosaicML's shards; every sample has these columns.
+    Mds(Vec<MdsColumn>),
+}
+
+impl PackFormat {
+    /// The format of the shards.
+    #[must_use]
+    pub fn format(&self) -> Format {
+        match self {
+            Self::Tar => Format::Tar,
+            Self::TfRecord => Format::TfRecord,
+            Self::Mds(_) => Format::Mds,
+        }
+    }
+
+    /// The name of a shard.
+    #[must_use]
+    pub fn shard_name(&self, number: u64) -> String {
+        match self {
+            Self::Tar => format!("shard-{number:06}.tar"),
+            Self::TfRecord => format!("shard-{number:06}.tfrecord"),
+            // As the library calls them.
+            Self::Mds(_) => format!("shard.{number:05}.mds"),
+        }
+    }
+
+    /// The longest shard that the format can have.
+    #[must_use]
+    pub fn shard_bytes_max(&self) -> u64 {
+        match self {
+            Self::Tar | Self::TfRecord => u64::MAX,
+            Self::Mds(_) => u64::from(u32::MAX),
+        }
+    }
+
+    /// How many bytes a sample adds to a shard.
+    ///
+    /// Errors: `InvalidInput` if the format cannot hold it, with key or field and what to do.
+    pub fn sample_bytes(&self, sample: &SampleShape<'_>) -> Result<u64> {
+        let bytes = match self {
+            Self::Tar => tar::sample_bytes(sample),
+            Self::TfRecord => Ok(tfrecord::sample_bytes(sample)),
+            Self::Mds(columns) => mds::sample_bytes(columns, sample),
+        };
+        bytes.map_err(|error| error.with("key", String::from_utf8_lossy(sample.key)))
+    }
+
+    /// How many bytes a shard with so many samples has besides them.
+    #[must_use]
+    pub fn overhead_bytes(&self, samples: u64) -> u64 {
+        match self {
+            Self::Tar => tar::END_BYTES,
+            Self::TfRecord => 0,
+            Self::Mds(columns) => mds::head_bytes(columns, samples),
+        }
+    }
+
+    /// The writer of a shard whose samples have these sizes.
+    #[must_use]
+    pub fn writer(&self, sample_bytes: Vec<u64>) -> Box<dyn ShardWriter> {
+        match self {
+            Self::Tar => Box::new(tar::TarWriter),
+            Self::TfRecord => Box::new(tfrecord::TfRecordWriter),
+            Self::Mds(columns) => Box::new(mds::MdsWriter::new(columns.clone(), sample_bytes)),
+        }
+    }
+}
+
+/// Writes one shard.
+pub trait ShardWriter {
+    /// What comes before the samples.
+    fn start(&mut self, out: Out<'_>) -> Result<()>;
+
+    /// The next sample.
+    fn sample(&mut self, sample: &PackSample<'_>, out: Out<'_>) -> Result<()>;
+
+    /// What comes behind them.
+    fn finish(&mut self, out: Out<'_>) -> Result<()>;
+}
+
+fn refused(message: &str) -> Error {
+    Error::new(Kind::InvalidInput, message)
+}
+
+#[cfg(test)]
+mod tests;

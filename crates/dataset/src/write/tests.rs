@@ -1,0 +1,178 @@
+//! What is written is read again, by the scanners that read everybody's shards; sizes are what was said; bytes do not change.
+
+use sha2::{Digest as _, Sha256};
+
+use super::*;
+use crate::index::{Index, IndexBuilder};
+use crate::mds::MdsIndex;
+use crate::scan::{ScanOptions, ShardScan};
+use crate::shard::ShardRecord;
+use crate::tfrecord::{Feature, decode_example};
+
+type Owned = (Vec<u8>, Vec<(String, Vec<u8>)>);
+
+fn samples() -> Vec<Owned> {
+    let long = "d/".repeat(80) + "deep";
+    let sample = |key: &str, jpg: usize, cls: &str| {
+        let jpg = (0..jpg).map(|byte| byte as u8).collect();
+        (key.into(), vec![("cls".into(), cls.into()), ("jpg".into(), jpg)])
+    };
+    vec![
+        sample("a/0001", 1000, "7"),
+        sample("a/0002", 0, ""),
+        sample(&long, 512, "12"),
+        sample("b", 200_000, "x"),
+    ]
+}
+
+fn columns() -> Vec<MdsColumn> {
+    ["__key__", "cls", "jpg"]
+        .iter()
+        .map(|name| MdsColumn::of_field(name))
+        .collect()
+}
+
+fn write(format: &PackFormat, samples: &[Owned]) -> Vec<u8> {
+    let sizes: Vec<u64> = samples.iter().map(|sample| size(format, sample)).collect();
+    let expected = format.overhead_bytes(sizes.len() as u64) + sizes.iter().sum::<u64>();
+    let mut shard = Vec::new();
+    let mut out = |bytes: &[u8]| {
+        shard.extend_from_slice(bytes);
+        Ok(())
+    };
+    let mut writer = format.writer(sizes);
+    writer.start(&mut out).unwrap();
+    for (key, fields) in samples {
+        let fields: Vec<(&str, &[u8])> = fields
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+            .collect();
+        writer
+            .sample(&PackSample { key, fields: &fields }, &mut out)
+            .unwrap();
+    }
+    writer.finish(&mut out).unwrap();
+    assert_eq!(shard.len() as u64, expected, "{format:?}");
+    shard
+}
+
+fn size(format: &PackFormat, (key, fields): &Owned) -> u64 {
+    let fields: Vec<(&str, u64)> = fields
+        .iter()
+        .map(|(name, bytes)| (name.as_str(), bytes.len() as u64))
+        .collect();
+    format
+        .sample_bytes(&SampleShape { key, fields: &fields })
+        .unwrap()
+}
+
+fn scan(format: &PackFormat, shard: &[u8]) -> Index {
+    let record = ShardRecord::new("shard", format.format(), shard.len() as u64);
+    let mut scan = ShardScan::new(record, ScanOptions::new(format.format()));
+    scan.push(shard).unwrap();
+    let mut index = IndexBuilder::new();
+    index.add(scan.finish().unwrap()).unwrap();
+    Index::from_bytes(index.finish().unwrap()).unwrap()
+}
+
+fn bytes<'a>(shard: &'a [u8], field: &crate::index::Field<'_>) -> &'a [u8] {
+    &shard[field.offset as usize..(field.offset + field.bytes) as usize]
+}
+
+#[test]
+fn a_tar_gives_back_its_samples() {
+    let shard = write(&PackFormat::Tar, &samples());
+    let index = scan(&PackFormat::Tar, &shard);
+    assert_eq!(index.len(), 4);
+    for (number, (key, fields)) in (0..).zip(samples()) {
+        let found = index.sample(number).unwrap();
+        assert_eq!(found.key, Some(key.as_slice()));
+        for (name, value) in fields {
+            assert_eq!(bytes(&shard, found.field(&name).unwrap()), value);
+        }
+    }
+}
+
+#[test]
+fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
+    let shard = write(&PackFormat::TfRecord, &samples());
+    let index = scan(&PackFormat::TfRecord, &shard);
+    for (number, (key, fields)) in (0..).zip(samples()) {
+        let found = index.sample(number).unwrap();
+        let example = decode_example(bytes(&shard, &found.fields[0])).unwrap();
+        assert_eq!(example[KEY_FIELD], Feature::Bytes(vec![&key]));
+        for (name, value) in &fields {
+            assert_eq!(example[name.as_str()], Feature::Bytes(vec![value]));
+        }
+    }
+}
+
+#[test]
+fn records_that_were_records_stay_as_they_are() {
+    let records: Vec<Owned> = vec![(vec![], vec![("record".into(), b"anything".to_vec())])];
+    let shard = write(&PackFormat::TfRecord, &records);
+    let index = scan(&PackFormat::TfRecord, &shard);
+    assert_eq!(bytes(&shard, &index.sample(0).unwrap().fields[0]), b"anything");
+}
+
+#[test]
+fn an_mds_shard_gives_back_its_columns_and_its_index_is_read() {
+    let format = PackFormat::Mds(columns());
+    let shard = write(&format, &samples());
+    let index = scan(&format, &shard);
+    for (number, (key, fields)) in (0..).zip(samples()) {
+        let found = index.sample(number).unwrap();
+        assert_eq!(bytes(&shard, found.field(KEY_FIELD).unwrap()), key);
+        for (name, value) in fields {
+            assert_eq!(bytes(&shard, found.field(&name).unwrap()), value);
+        }
+    }
+    let digest = Digest(Sha256::digest(&shard).into());
+    let document = index_json(
+        &columns(),
+        [("shard.00000.mds", shard.len() as u64, 4, digest)].into_iter(),
+    );
+    let read = MdsIndex::parse(document.as_bytes()).unwrap();
+    assert_eq!(read.shards[0].raw_data.bytes, shard.len() as u64);
+    assert_eq!(read.shards[0].samples, 4);
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused_before_it_is_written() {
+    let tar = |key: &[u8], field: &str| {
+        PackFormat::Tar.sample_bytes(&SampleShape {
+            key,
+            fields: &[(field, 1)],
+        })
+    };
+    for (key, field) in [
+        (&b"a.b"[..], "x"),
+        (b"a/", "x"),
+        (b"", "x"),
+        (b"a", ""),
+        (b"a", "b/c"),
+        (b"a", "JPG"),
+    ] {
+        assert_eq!(
+            tar(key, field).unwrap_err().kind(),
+            Kind::InvalidInput,
+            "{key:?} {field}"
+        );
+    }
+    tar(b"a.b/c", "tar.gz").unwrap();
+    let lacking = SampleShape {
+        key: b"a",
+        fields: &[("cls", 1)],
+    };
+    let error = PackFormat::Mds(columns()).sample_bytes(&lacking).unwrap_err();
+    assert!(error.to_string().contains("jpg"), "{error}");
+}
+
+#[test]
+fn members_above_eight_gib_are_announced_with_their_pax_header() {
+    let large = SampleShape {
+        key: b"a",
+        fields: &[("bin", 9 << 30)],
+    };
+    assert_eq!(PackFormat::Tar.sample_bytes(&large).unwrap(), (9 << 30) + 3 * 512);
+}

@@ -1,0 +1,132 @@
+//! TFRecord: each sample is a record with an `Example`, each field a feature with one byte string.
+//!
+//! `Example { Features { map<string, Feature { BytesList }> } }`, features sorted by name. A sample that is one field `record` was a record before and is
+//! written as it is. The payload goes out in pieces; its CRC is computed on the way.
+
+use forebay_core::Result;
+
+use super::{KEY_FIELD, Out, PackSample, SampleShape, ShardWriter};
+use crate::tfrecord::{FIELD, masked};
+
+/// Length, its CRC, and the CRC of the payload.
+const FRAME_BYTES: u64 = 16;
+/// Field 1 or 2 of a message, with a length in front.
+const FIRST: u8 = 0x0a;
+const SECOND: u8 = 0x12;
+
+pub(super) fn sample_bytes(sample: &SampleShape<'_>) -> u64 {
+    let payload = match sample.fields {
+        [(FIELD, bytes)] => *bytes,
+        _ => delimited(features_bytes(
+            features(sample.key, sample.fields).iter().copied(),
+        )),
+    };
+    FRAME_BYTES.saturating_add(payload)
+}
+
+/// Name and size of each feature, sorted.
+fn features<'a>(key: &'a [u8], fields: &[(&'a str, u64)]) -> Vec<(&'a str, u64)> {
+    let mut features = fields.to_vec();
+    if !key.is_empty() {
+        features.push((KEY_FIELD, key.len() as u64));
+    }
+    features.sort_unstable();
+    features
+}
+
+fn features_bytes<'a>(features: impl Iterator<Item = (&'a str, u64)>) -> u64 {
+    let each = features.map(|(name, bytes)| delimited(entry_bytes(name, bytes)));
+    each.fold(0, u64::saturating_add)
+}
+
+/// A map entry: name and feature.
+fn entry_bytes(name: &str, bytes: u64) -> u64 {
+    delimited(name.len() as u64) + delimited(feature_bytes(bytes))
+}
+
+/// A feature with a list with one value.
+fn feature_bytes(bytes: u64) -> u64 {
+    delimited(delimited(bytes))
+}
+
+/// With tag and length in front.
+fn delimited(bytes: u64) -> u64 {
+    (1 + varint(bytes).len() as u64).saturating_add(bytes)
+}
+
+fn varint(mut number: u64) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(10);
+    while number >= 0x80 {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+fn open(head: &mut Vec<u8>, tag: u8, bytes: u64) {
+    head.push(tag);
+    head.extend_from_slice(&varint(bytes));
+}
+
+pub(super) struct TfRecordWriter;
+
+impl ShardWriter for TfRecordWriter {
+    fn start(&mut self, _out: Out<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn sample(&mut self, sample: &PackSample<'_>, out: Out<'_>) -> Result<()> {
+        let sizes: Vec<(&str, u64)> = sample
+            .fields
+            .iter()
+            .map(|(name, bytes)| (*name, bytes.len() as u64))
+            .collect();
+        let shape = SampleShape {
+            key: sample.key,
+            fields: &sizes,
+        };
+        let payload = sample_bytes(&shape) - FRAME_BYTES;
+        let length = payload.to_le_bytes();
+        out(&length)?;
+        out(&masked(crc32c::crc32c(&length)).to_le_bytes())?;
+        let mut crc = 0;
+        let mut piece = |bytes: &[u8]| {
+            crc = crc32c::crc32c_append(crc, bytes);
+            out(bytes)
+        };
+        match sample.fields {
+            [(FIELD, bytes)] => piece(bytes)?,
+            _ => example(sample, &mut piece)?,
+        }
+        out(&masked(crc).to_le_bytes())
+    }
+
+    fn finish(&mut self, _out: Out<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn example(sample: &PackSample<'_>, out: Out<'_>) -> Result<()> {
+    let mut features: Vec<(&str, &[u8])> = sample.fields.to_vec();
+    if !sample.key.is_empty() {
+        features.push((KEY_FIELD, sample.key));
+    }
+    features.sort_unstable_by_key(|(name, bytes)| (*name, bytes.len()));
+    let sizes = features.iter().map(|(name, bytes)| (*name, bytes.len() as u64));
+    let mut head = Vec::new();
+    open(&mut head, FIRST, features_bytes(sizes));
+    for (name, bytes) in features {
+        let length = bytes.len() as u64;
+        open(&mut head, FIRST, entry_bytes(name, length));
+        open(&mut head, FIRST, name.len() as u64);
+        head.extend_from_slice(name.as_bytes());
+        open(&mut head, SECOND, feature_bytes(length));
+        open(&mut head, FIRST, delimited(length));
+        open(&mut head, FIRST, length);
+        out(&head)?;
+        out(bytes)?;
+        head.clear();
+    }
+    out(&head)
+}
