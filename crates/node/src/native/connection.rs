@@ -183,14 +183,21 @@ impl Connection {
                 }
             };
             context.parts.native.counters.request(&request);
-            let descriptor = self.stream.take_descriptor();
+            // The kernel may hand a descriptor over with bytes that were sent before it, so only who needs one takes it.
+            let takes_one = matches!(request, Request::Register { .. });
+            let descriptor = takes_one.then(|| self.stream.take_descriptor()).flatten();
             let reply = tokio::select! {
                 biased;
                 reply = context.answer(request, descriptor) => reply,
                 () = self.stream.closed() => return Ok(()),
                 () = cut(&ended, &context.parts.stop) => return Ok(()),
             };
-            self.send(&reply).await?;
+            let is_written = self.write_down(&reply.answer)?;
+            let sent = self.send_written(&reply).await;
+            if !is_written || sent.is_err() {
+                context.take_back(&reply.answer);
+            }
+            sent?;
         }
     }
 
@@ -202,11 +209,22 @@ impl Connection {
     }
 
     async fn send(&mut self, reply: &Reply) -> Result<()> {
+        self.write_down(&reply.answer)?;
+        self.send_written(reply).await
+    }
+
+    /// Makes a frame of an answer; `false` if it is too long and a failure that says so takes its place.
+    fn write_down(&mut self, answer: &Answer) -> Result<bool> {
         self.output.clear();
-        if let Err(error) = wire::encode(&reply.answer, &mut self.output) {
-            self.output.clear();
-            wire::encode(&failed(&error), &mut self.output)?;
-        }
+        let Err(error) = wire::encode(answer, &mut self.output) else {
+            return Ok(true);
+        };
+        self.output.clear();
+        wire::encode(&failed(&error), &mut self.output)?;
+        Ok(false)
+    }
+
+    async fn send_written(&mut self, reply: &Reply) -> Result<()> {
         let descriptor = reply.descriptor.as_ref().map(Descriptor::as_fd);
         let sent = self.stream.send(&self.output, descriptor).await;
         if self.output.capacity() > OUTPUT_BYTES_KEPT {
@@ -263,6 +281,21 @@ impl Context {
             )),
         };
         answer.unwrap_or_else(|error| failed(&error)).into()
+    }
+
+    /// Takes back what an answer gave that the client never gets: only the client could end it, and it does not know of it.
+    fn take_back(&self, answer: &Answer) {
+        match answer {
+            Answer::Read(items) => {
+                let views = items.iter().flatten().filter_map(|found| found.view.as_ref());
+                let leases: Vec<u64> = views.map(|view| view.lease).collect();
+                self.parts.native.leases.release(&self.session, &leases);
+            }
+            Answer::Buffer(place) => drop(self.session.take_buffer(place.buffer)),
+            Answer::Writing { write, .. } => drop(self.session.take_write(*write)),
+            Answer::Region { region } => self.session.remove_region(*region),
+            _ => {}
+        }
     }
 
     fn adopt(&self, handles: &[wire::Handle]) -> Answer {

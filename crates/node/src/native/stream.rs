@@ -3,7 +3,8 @@
 //! One `recvmsg` usually brings a whole request, one `send` takes a whole answer, and both buffers are used again, so that a warm
 //! batch costs two system calls. Limits: a frame grows its buffer only as its bytes arrive, never by what its header claims; who has
 //! begun a frame must end it within [`FRAME_DEADLINE`], and who asks must take the answer within it. Between frames a client may
-//! be silent for ever. A descriptor belongs to the frame it came with; of several only the first is kept.
+//! be silent for ever. A descriptor comes with its frame or with bytes before it and waits for whoever takes it; of several only the first is
+//! kept, and none longer than there are bytes to be read.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -97,7 +98,7 @@ impl FrameStream {
         Ok(Some(Frame { header, message }))
     }
 
-    /// The descriptor that came with the last frame.
+    /// The descriptor that came with the last frame, if that has one.
     pub(super) fn take_descriptor(&mut self) -> Option<OwnedFd> {
         self.descriptor.take()
     }

@@ -117,6 +117,11 @@ impl Client {
             .0
     }
 
+    /// Takes no more answers, but goes on asking.
+    pub(crate) fn stop_listening(&mut self) {
+        self.stream.shutdown(std::net::Shutdown::Read).unwrap();
+    }
+
     /// Whether the node closes the connection without another word.
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0))

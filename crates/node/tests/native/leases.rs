@@ -208,3 +208,26 @@ fn handles_of_another_life_of_the_node_are_stale() {
         Answer::Adopted(vec![false])
     );
 }
+
+#[test]
+fn what_an_answer_gave_comes_back_when_it_cannot_be_sent() {
+    let test = TestNode::start();
+    let mut client = test.client();
+    client.put("a", &pattern(100_000, 1));
+    client.get("a");
+    let requests = [
+        Request::Read {
+            items: vec![item("a", ItemRange::Whole)],
+            timeout_ms: 0,
+        },
+        Request::Allocate { bytes: 1000 },
+    ];
+    for request in requests {
+        let mut deaf = Client::hello_to(test.node.socket(), Some(client.welcome.session)).unwrap();
+        deaf.stop_listening();
+        deaf.send(&request, None);
+        test.wait_until("the node gives the connection up", |stats| stats.connections == 1);
+        let held = (test.stats().leases, test.stats().staging_lent_bytes);
+        assert_eq!(held, (1, 0), "only what the client knows of");
+    }
+}

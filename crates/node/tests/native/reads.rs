@@ -217,6 +217,20 @@ fn a_region_is_filled_where_the_client_says() {
 }
 
 #[test]
+fn a_descriptor_behind_other_questions_is_not_lost() {
+    let node = TestNode::start();
+    let mut client = node.client();
+    let memfd = region(8192, SEALS);
+    // While the node makes memory ready, the others wait; the kernel hands the descriptor over with the first bytes of both.
+    client.send(&Request::Allocate { bytes: 32 << 20 }, None);
+    client.send(&Request::Ping, None);
+    client.send(&Request::Register { bytes: 8192 }, Some(&memfd));
+    assert!(matches!(client.receive(), Answer::Buffer(_)));
+    assert_eq!(client.receive(), Answer::Done);
+    assert!(matches!(client.receive(), Answer::Region { .. }));
+}
+
+#[test]
 fn a_region_that_could_change_its_size_is_refused() {
     let node = TestNode::start();
     let mut client = node.client();
