@@ -83,14 +83,13 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
             options["tail"] = "pad"
         return self.dataset.loader(self.batch_size or CHUNK_SAMPLES, **options)
 
-    def _steps(self, position: int, samples: int) -> int:
-        """Steps of this rank from a position on."""
+    def _steps(self, samples: int) -> int:
+        """Steps of this rank in an epoch of so many samples."""
         step = (self.batch_size or CHUNK_SAMPLES) * (self.options["world_size"] or 1)
-        left = samples - position
-        return -(-left // step) if self.options.get("tail") == "pad" else left // step
+        return -(-samples // step) if self.options.get("tail") == "pad" else samples // step
 
     def __len__(self) -> int:
-        steps = self._steps(0, self._epoch_samples())
+        steps = self._steps(self._epoch_samples())
         return steps if self.batch_size is not None else steps * CHUNK_SAMPLES
 
     def _epoch_samples(self) -> int:
@@ -147,7 +146,7 @@ class _Walk:
 
     def _own_steps(self) -> int:
         samples = int(self.loader.state_dict()["sources"][0]["epoch_samples"])
-        steps = self.samples._steps(0, samples)
+        steps = self.samples._steps(samples)
         return max(0, -(-(steps - self.worker) // self.workers))
 
     def resume(self, state: dict[str, Any]) -> None:

@@ -1,7 +1,8 @@
 //! `Dataset`: samples of shards by number. Documented for people in `forebay/dataset.py`.
 //!
 //! Opening may read every shard once to index it, on threads of the loader crate. Only the thread that called can learn of Ctrl-C, so it
-//! waits beside the work and looks ten times a second; an interrupted opening stops at the next range.
+//! waits beside the work and looks ten times a second; an interrupted opening stops when the questions that
+//! threads of the loader have under way are answered, at the latest at the client's timeout.
 
 mod batch;
 mod values;
@@ -24,7 +25,7 @@ pub(crate) use batch::Batch;
 
 use crate::error;
 use crate::node::Client;
-use crate::waiting::{is_interrupted, wait};
+use crate::waiting::{is_interrupted, stopped_by, wait};
 
 /// How often a thread that waits for an opening looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -227,8 +228,11 @@ fn open(
     };
     std::thread::scope(|scope| {
         let (ended, end) = channel();
+        let flag = Arc::clone(&stop);
         let work = scope.spawn(move || {
-            let opened = forebay_loader::Dataset::open(client, names, options, Some(&tell));
+            let opened = stopped_by(flag, || {
+                forebay_loader::Dataset::open(client, names, options, Some(&tell))
+            });
             // Nobody listens only if the waiting thread is gone, which waits for this one.
             let _ = ended.send(());
             opened

@@ -50,6 +50,14 @@ pub(crate) fn is_interrupted() -> bool {
     }
 }
 
+/// Calls `work` on this thread, so that the flag stops the waits in it.
+pub(crate) fn stopped_by<T>(flag: Arc<AtomicBool>, work: impl FnOnce() -> T) -> T {
+    let before = CANCELLATION.replace(Some(flag));
+    let result = work();
+    CANCELLATION.set(before);
+    result
+}
+
 /// A function, because a path to the method is not general enough in its lifetime.
 fn signals(py: Python<'_>) -> PyResult<()> {
     py.check_signals()
@@ -79,9 +87,6 @@ impl Cancellation {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let before = CANCELLATION.replace(Some(Arc::clone(&self.0)));
-        let result = function.call(args, kwargs);
-        CANCELLATION.set(before);
-        result
+        stopped_by(Arc::clone(&self.0), || function.call(args, kwargs))
     }
 }
