@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::error;
-use crate::waiting::wait;
+use crate::waiting::{is_interrupted, wait};
 
 /// What a shutdown gives to writes under way.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ impl EmbeddedNode {
             data_dir: data,
             ..EmbeddedOptions::default()
         };
-        let node = wait(py, || Embedded::start(options))?;
+        let node = wait(py, || Embedded::start_unless(options, is_interrupted))?;
         Ok(Self {
             socket: node.socket().display().to_string(),
             node: Mutex::new(Some(node)),

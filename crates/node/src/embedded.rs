@@ -23,6 +23,8 @@ use crate::value::Size;
 const THREADS_MAX: usize = 8;
 /// How long a lake may take to answer for the first time.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
+/// How often somebody is asked who may stop the wait for it.
+const STOP_PERIOD: Duration = Duration::from_millis(100);
 /// What dropping gives to writes under way.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest folder in which a socket can still have a name.
@@ -63,6 +65,11 @@ struct Running {
 impl EmbeddedNode {
     /// Starts a node and waits until it is ready. Blocks; not for a thread of an async runtime.
     pub fn start(options: EmbeddedOptions) -> Result<Self> {
+        Self::start_unless(options, || false)
+    }
+
+    /// As [`Self::start`], but gives up with `Cancelled` when `is_stopped` says so; asked on this thread about ten times a second.
+    pub fn start_unless(options: EmbeddedOptions, is_stopped: impl Fn() -> bool) -> Result<Self> {
         let mut folders = Vec::new();
         let (config, socket) = private_config(options, &mut folders)?;
         let node_options = NodeOptions::resolve(config)?;
@@ -74,15 +81,22 @@ impl EmbeddedNode {
             .build()
             .map_err(|why| Error::io("cannot start the threads of the node", why))?;
         let node = runtime.block_on(async {
-            let node = Node::start(node_options).await?;
-            match tokio::time::timeout(READY_DEADLINE, node.wait_ready()).await {
+            // Before it has started there is nothing to stop: it asks the lake first.
+            let node = tokio::select! {
+                biased;
+                node = Node::start(node_options) => node?,
+                stopped = until_stopped(&is_stopped) => return Err(stopped),
+            };
+            let ready = tokio::select! {
+                biased;
+                ready = wait_ready(&node) => ready,
+                stopped = until_stopped(&is_stopped) => Err(stopped),
+            };
+            match ready {
                 Ok(()) => Ok(node),
-                Err(_) => {
-                    let reason = node
-                        .why_not_ready()
-                        .unwrap_or_else(|| "the node is not ready".into());
+                Err(error) => {
                     node.shutdown(Duration::ZERO).await;
-                    Err(Error::new(Kind::Timeout, reason))
+                    Err(error)
                 }
             }
         })?;
@@ -140,6 +154,25 @@ impl Drop for EmbeddedNode {
     fn drop(&mut self) {
         self.shutdown(DROP_DEADLINE);
     }
+}
+
+async fn wait_ready(node: &Node) -> Result<()> {
+    let ready = tokio::time::timeout(READY_DEADLINE, node.wait_ready()).await;
+    ready.map_err(|_| {
+        let reason = node.why_not_ready();
+        Error::new(
+            Kind::Timeout,
+            reason.unwrap_or_else(|| "the node is not ready".into()),
+        )
+    })
+}
+
+/// Waits until somebody wants to wait no longer.
+async fn until_stopped(is_stopped: impl Fn() -> bool) -> Error {
+    while !is_stopped() {
+        tokio::time::sleep(STOP_PERIOD).await;
+    }
+    Error::new(Kind::Cancelled, "interrupted while waiting for the lake")
 }
 
 /// The configuration with listeners off, and a socket in a folder of its own.

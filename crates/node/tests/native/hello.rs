@@ -236,6 +236,22 @@ fn an_embedded_node_leaves_nothing_behind() {
 }
 
 #[test]
+fn the_wait_for_a_silent_lake_can_be_stopped() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = silent.local_addr().unwrap();
+    let options = EmbeddedOptions {
+        lake: Some(format!("s3://lake?endpoint=http://{endpoint}&anonymous=true")),
+        ram_bytes: Some(64 << 20),
+        ..EmbeddedOptions::default()
+    };
+    let asked = std::cell::Cell::new(0);
+    let start = std::time::Instant::now();
+    let started = EmbeddedNode::start_unless(options, || asked.replace(asked.get() + 1) == 3);
+    assert_eq!(started.unwrap_err().kind(), forebay_core::Kind::Cancelled);
+    assert!(start.elapsed() < std::time::Duration::from_secs(15), "the lake is asked for 20");
+}
+
+#[test]
 fn a_process_that_forks_can_ask_which_sockets_are_the_nodes() {
     let node = TestNode::start();
     let sockets = || node.node.node().unwrap().client_sockets().len();
