@@ -39,7 +39,7 @@ pub(crate) struct Dataset {
 
 #[pymethods]
 impl Dataset {
-    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, manifest, threads.
+    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, threads.
     #[new]
     #[pyo3(signature = (client, names, options, progress))]
     fn new(
@@ -47,12 +47,14 @@ impl Dataset {
         client: &Client,
         names: Vec<String>,
         options: &Bound<'_, PyDict>,
-        progress: Option<Py<PyAny>>,
+        progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let options = parse(py, options)?;
         let address = client.shared_address();
         let client = client.client(py)?;
-        let dataset = wait(py, || open(&client, &names, options, progress.as_ref()))?;
+        let progress = progress.map(Bound::unbind);
+        let tell = progress.as_ref();
+        let dataset = wait(py, move || open(&client, &names, options, tell))?;
         Ok(Self { dataset, address })
     }
 
@@ -146,7 +148,7 @@ impl Dataset {
     /// Samples by number, in one question; the first fault of one is raised.
     #[pyo3(signature = (numbers))]
     fn samples(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Batch> {
-        let samples = wait(py, || {
+        let samples = wait(py, move || {
             self.dataset.samples(&numbers)?.into_iter().collect::<Result<_>>()
         })?;
         Ok(Batch::new(Arc::clone(&self.address), samples))
