@@ -248,6 +248,13 @@ class WriteFile(io.RawIOBase):
             self.discard()
         self.close()
 
+    def __del__(self) -> None:
+        # What nobody closed was not finished: the base class would close it, and so write half an object.
+        if not self.closed:
+            self._autocommit = False
+            self.discard()
+            super().close()
+
     def commit(self) -> None:
         """Make the object visible."""
         _streams.discard(self)

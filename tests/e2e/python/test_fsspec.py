@@ -1,5 +1,6 @@
 """`forebay://` in fsspec: its own abstract test suite, and what is ours."""
 
+import gc
 import io
 import os
 import pickle
@@ -163,6 +164,14 @@ def test_a_failed_write_leaves_nothing(fs, bucket):
     with pytest.raises(RuntimeError), fs.open(f"{bucket}/a", "wb") as file:
         file.write(b"half")
         raise RuntimeError
+    assert not fs.exists(f"{bucket}/a")
+
+
+def test_a_file_that_nobody_closed_is_never_written(fs, bucket):
+    file = fs.open(f"{bucket}/a", "wb")
+    file.write(b"half")
+    del file
+    gc.collect()
     assert not fs.exists(f"{bucket}/a")
 
 

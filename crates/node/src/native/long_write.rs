@@ -125,7 +125,7 @@ pub(super) async fn finish(context: &Context, finish: FinishWrite) -> Result<Ans
     // If the task has failed, its outcome says so.
     let _ = end.send(finish);
     drop(parts);
-    outcome(done).await.map(written)
+    outcome(done).await.map(|receipt| written(&receipt))
 }
 
 /// Gives a write up and waits until the lake has nothing of it.

@@ -68,7 +68,7 @@ pub(super) async fn put(context: &Context, put: Put) -> Result<Answer> {
     let receipt = answer
         .await
         .map_err(|_| Error::new(Kind::Cancelled, "the node stopped before the write was done"))??;
-    Ok(written(receipt))
+    Ok(written(&receipt))
 }
 
 /// The condition in the words of the engine.
@@ -80,7 +80,7 @@ pub(super) fn wanted(condition: Condition) -> WriteCondition {
     }
 }
 
-pub(super) fn written(receipt: WriteReceipt) -> Answer {
+pub(super) fn written(receipt: &WriteReceipt) -> Answer {
     Answer::Written {
         version: receipt.version.as_str().into(),
         bytes: receipt.bytes,

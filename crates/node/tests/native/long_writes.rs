@@ -151,7 +151,7 @@ fn a_client_that_dies_in_the_middle_leaves_the_old_object_and_nothing_else() {
     node.wait_until("it was given up", |stats| {
         (stats.open_writes, stats.staging_lent_bytes) == (0, 0)
     });
-    assert_eq!(leftovers(&lake_of(&node)), [PathBuf::new(); 0]);
+    assert_eq!(leftovers(&lake_of(&node)), Vec::<PathBuf>::new());
     let found = other.get("key");
     assert_eq!(other.bytes_of(&found), b"old");
 }
@@ -184,7 +184,7 @@ fn a_write_that_was_given_up_leaves_nothing_and_may_be_given_up_again() {
     writing.push(&mut client, &pattern(10 << 20, 1));
     let abort = Request::AbortWrite { write: writing.write };
     assert_eq!(client.ask(&abort), Answer::Done);
-    assert_eq!(leftovers(&lake_of(&node)), [PathBuf::new(); 0]);
+    assert_eq!(leftovers(&lake_of(&node)), Vec::<PathBuf>::new());
     assert_eq!(client.ask(&abort), Answer::Done);
     assert_eq!(kind(client.ask(&writing.end(None))), "not_found");
     assert_eq!(kind(client.ask(&Request::Stat(name("key")))), "not_found");
@@ -296,6 +296,6 @@ fn a_stopping_node_gives_up_what_was_not_ended() {
     let lake = lake_of(&node);
     let TestNode { mut node, _dir } = node;
     node.shutdown(LONG);
-    assert_eq!(leftovers(&lake), [PathBuf::new(); 0]);
+    assert_eq!(leftovers(&lake), Vec::<PathBuf>::new());
     assert!(!lake.join("box/key").exists());
 }

@@ -6,5 +6,6 @@ mod hello;
 mod leases;
 mod long_writes;
 mod reads;
+mod shared_leases;
 mod users;
 mod writes;
