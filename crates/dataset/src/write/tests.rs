@@ -4,6 +4,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::index::{Index, IndexBuilder};
+use crate::manifest::Digest;
 use crate::mds::MdsIndex;
 use crate::scan::{ScanOptions, ShardScan};
 use crate::shard::ShardRecord;
