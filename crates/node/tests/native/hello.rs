@@ -248,7 +248,10 @@ fn the_wait_for_a_silent_lake_can_be_stopped() {
     let start = std::time::Instant::now();
     let started = EmbeddedNode::start_unless(options, || asked.replace(asked.get() + 1) == 3);
     assert_eq!(started.unwrap_err().kind(), forebay_core::Kind::Cancelled);
-    assert!(start.elapsed() < std::time::Duration::from_secs(15), "the lake is asked for 20");
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(15),
+        "the lake is asked for 20"
+    );
 }
 
 #[test]
