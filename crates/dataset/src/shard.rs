@@ -233,7 +233,7 @@ impl ShardRecord {
             return Ok(());
         }
         let message = "a shard that is compressed as a whole can only be read from its start; \
-                       pack it again without compression: forebay dataset pack";
+                       unpack it (gzip -d, zstd -d), or unpack and pack its files anew";
         let error = Error::new(Kind::Unsupported, message).with("shard", &self.name);
         Err(error.with("codec", self.codec.as_str()))
     }
