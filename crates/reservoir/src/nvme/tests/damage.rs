@@ -103,25 +103,41 @@ async fn a_journal_torn_at_any_byte_loses_only_its_end() {
 #[tokio::test]
 async fn a_flipped_bit_anywhere_in_the_journal_is_never_a_wrong_byte() {
     let dir = tempfile::tempdir().unwrap();
-    let objects = small_store(dir.path()).await;
+    let mut objects = small_store(dir.path()).await;
+    objects.push(object("late", 100));
     let journal = journal_of(dir.path());
     let whole = std::fs::read(&journal).unwrap();
+    let undamaged = present_after(dir.path(), &journal, &whole, &objects, 0).await;
     for offset in 0..whole.len() {
         let mut damaged = whole.clone();
         damaged[offset] ^= 1 << (offset % 8);
-        std::fs::write(&journal, &damaged).unwrap();
-        let store = open(dir.path(), 4 * MIB).await;
-        let in_header = offset < record::HEADER_BYTES;
-        assert_eq!(store.stats().set_aside_files, u64::from(in_header), "{offset}");
-        assert!(store.stats().pages < 5);
-        for object in &objects {
-            has(&store, object).await;
-        }
-        drop(store);
-        for path in files(dir.path(), "index-") {
-            std::fs::remove_file(path).unwrap();
-        }
+        let set_aside_files = u64::from(offset < record::HEADER_BYTES);
+        let found = present_after(dir.path(), &journal, &damaged, &objects, set_aside_files).await;
+        // The removal may be the last record; without it the removed object is back, with its own bytes.
+        assert_ne!(found, undamaged, "the flip at {offset} went unnoticed");
     }
+}
+
+/// Which objects a store has that is opened with this journal; each is compared byte by byte.
+async fn present_after(
+    dir: &Path,
+    journal: &Path,
+    content: &[u8],
+    objects: &[Arc<ObjectVersion>],
+    set_aside_files: u64,
+) -> Vec<bool> {
+    std::fs::write(journal, content).unwrap();
+    let store = open(dir, 4 * MIB).await;
+    assert_eq!(store.stats().set_aside_files, set_aside_files);
+    let mut present = Vec::new();
+    for object in objects {
+        present.push(has(&store, object).await);
+    }
+    drop(store);
+    for path in files(dir, "index-") {
+        std::fs::remove_file(path).unwrap();
+    }
+    present
 }
 
 #[tokio::test]
