@@ -104,7 +104,7 @@ fn a_manifest_is_no_sample_of_a_raw_folder() {
 }
 
 #[test]
-fn a_compressed_shard_is_refused_with_the_advice_to_pack_it() {
+fn a_compressed_shard_is_refused_with_the_advice_to_unpack_it() {
     let node = TestNode::start();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&shard(0..5)).unwrap();
@@ -117,7 +117,7 @@ fn a_compressed_shard_is_refused_with_the_advice_to_pack_it() {
     ] {
         let error = error.unwrap();
         assert_eq!(error.kind(), Kind::Unsupported);
-        assert!(error.message().contains("forebay dataset pack"), "{error}");
+        assert!(error.message().contains("unpack it"), "{error}");
     }
 }
 
