@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{Shuffle, State, Stop, Tail, Take, Window};
-use forebay_loader::{LoaderOptions, LoaderStats, OnError, Prefetch};
+use forebay_loader::{LoaderOptions, LoaderStats, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
 use forebay_node::value::Size;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -16,9 +16,6 @@ use pyo3::types::{PyDict, PyList};
 use crate::dataset::{Batch, Dataset};
 use crate::error;
 use crate::waiting::{is_interrupted, wait};
-
-/// The window of a shuffle unless said otherwise: what the prefetcher reads two of ahead.
-const WINDOW_BYTES: u64 = 128 << 20;
 
 /// What comes with a batch: epoch, step, samples that are padding.
 type About = (u64, u64, u64);
@@ -139,7 +136,7 @@ fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<(LoaderOptions, 
         interrupt: Some(Arc::new(is_interrupted)),
         ..LoaderOptions::default()
     };
-    let (mut stop, mut shuffle, mut window) = (None, None, Window::bytes(WINDOW_BYTES));
+    let (mut stop, mut shuffle, mut window) = (None, None, Window::bytes(WINDOW_BYTES_DEFAULT));
     for (name, value) in given {
         if value.is_none() {
             continue;

@@ -40,7 +40,7 @@ pub use assemble::Batch;
 pub use dataset::{Dataset, DatasetOptions};
 pub use indexing::{IndexOrigin, OnProgress, Progress, Rebuild};
 pub use loader::Loader;
-pub use options::{LoaderOptions, OnError, Prefetch};
+pub use options::{LoaderOptions, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
 pub use pattern::{NAMES_MAX, expand};
 pub use sample::{FieldBytes, SampleBytes};
 pub use stats::{BAD_SAMPLES_KEPT_MAX, BadSample, BatchStats, LoaderStats, Times};

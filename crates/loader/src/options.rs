@@ -6,6 +6,9 @@ use forebay_client::Interrupt;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{OrderOptions, Ranks, Shuffle, Subset, Tail, Take};
 
+/// The window of a shuffle unless said otherwise: what the prefetcher reads two of ahead.
+pub const WINDOW_BYTES_DEFAULT: u64 = 128 << 20;
+
 /// What happens to a sample that cannot be used: damaged, cut off, or gone from the lake. What is not the sample's fault (a lake that does not
 /// answer, a shard that was replaced) is always raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

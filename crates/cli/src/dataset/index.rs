@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use forebay_core::{Result, format_bytes};
 use forebay_dataset::order::{OrderOptions, Plan, Shuffle, Window};
-use forebay_loader::{Dataset, DatasetOptions, IndexOrigin, Rebuild};
+use forebay_loader::{Dataset, DatasetOptions, IndexOrigin, Rebuild, WINDOW_BYTES_DEFAULT};
 use serde::Serialize;
 
 use super::Context;
@@ -15,8 +15,8 @@ use crate::exit::{Exit, Outcome};
 
 /// Places at which the mixing is measured; enough for two digits.
 const PAIRS_MAX: u64 = 10_000;
-/// The window that loaders take unless told otherwise.
-const WINDOW_BYTES: u64 = 1 << 30;
+/// Of fewer samples the median says nothing.
+const MIXING_SAMPLES_MIN: u64 = 100;
 
 #[derive(Serialize)]
 pub(crate) struct Facts {
@@ -83,7 +83,7 @@ pub(crate) fn facts(shown: &str, dataset: &Dataset) -> Result<Facts> {
             IndexOrigin::Built => "built",
             IndexOrigin::InMemory => "in memory",
         },
-        mixing_window: mixing(dataset, Shuffle::Window(Window::bytes(WINDOW_BYTES)))?,
+        mixing_window: mixing(dataset, Shuffle::Window(Window::bytes(WINDOW_BYTES_DEFAULT)))?,
         mixing_global: mixing(dataset, Shuffle::Global)?,
     })
 }
@@ -114,10 +114,13 @@ pub(crate) fn show(facts: &Facts, context: &Context) {
         format_bytes(facts.index_bytes),
         facts.index_bytes_per_sample
     ));
+    if facts.samples < MIXING_SAMPLES_MIN {
+        return;
+    }
     output.say(format!(
         "mixing    {:.2} with shuffle=window ({}), {:.2} with shuffle=global; 1 is perfect",
         facts.mixing_window,
-        format_bytes(WINDOW_BYTES),
+        format_bytes(WINDOW_BYTES_DEFAULT),
         facts.mixing_global
     ));
 }
