@@ -59,6 +59,30 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
+fn looking_at_a_folder_leaves_nothing_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 3, 100);
+    let entries = || std::fs::read_dir(dir.join("raw")).unwrap().count();
+    let before = entries();
+    for args in [
+        &["stat", "raw"][..],
+        &["head", "raw"],
+        &["cat", "raw", "0"],
+        &["pack", "raw", "out", "--format", "tar"],
+    ] {
+        ok(dir, &[&["dataset"], args].concat());
+        assert_eq!(entries(), before, "{args:?}");
+    }
+    assert_eq!(
+        run(dir, &["dataset", "verify", "raw"]).code,
+        1,
+        "there is no manifest"
+    );
+    assert_eq!(entries(), before);
+}
+
+#[test]
 fn raw_files_become_a_tar_that_can_be_looked_into() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

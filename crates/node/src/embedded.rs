@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 
 use crate::Node;
 use crate::config::Config;
-use crate::options::NodeOptions;
+use crate::options::{NodeOptions, SelfTest};
 use crate::value::Size;
 
 /// Threads of the runtime: fills, checksums and answers; bulk data is moved by the clients themselves.
@@ -41,6 +41,8 @@ pub struct EmbeddedOptions {
     pub nvme_bytes: Option<u64>,
     /// Folder of the NVMe tier, kept for the next time; `None` is a private one that goes with the node.
     pub data_dir: Option<PathBuf>,
+    /// How the lakes are tested at start.
+    pub self_test: SelfTest,
     /// Everything else, as a configuration file would say it. Listeners that it names are not opened.
     pub config: Config,
 }
@@ -71,8 +73,12 @@ impl EmbeddedNode {
     /// As [`Self::start`], but gives up with `Cancelled` when `is_stopped` says so; asked on this thread about ten times a second.
     pub fn start_unless(options: EmbeddedOptions, is_stopped: impl Fn() -> bool) -> Result<Self> {
         let mut folders = Vec::new();
+        let self_test = options.self_test;
         let (config, socket) = private_config(options, &mut folders)?;
-        let node_options = NodeOptions::resolve(config)?;
+        let node_options = NodeOptions {
+            self_test,
+            ..NodeOptions::resolve(config)?
+        };
         let threads = std::thread::available_parallelism().map_or(2, usize::from);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(threads.min(THREADS_MAX))

@@ -41,6 +41,8 @@ pub struct NodeOptions {
     pub lake: LakeUrl,
     /// Whether the lake is the default folder below the data folder, which the node makes itself.
     pub lake_place: LakePlace,
+    /// How the lakes are tested at start.
+    pub self_test: SelfTest,
     /// Folder for the tiers and the keys.
     pub data_dir: PathBuf,
     /// Budget of the RAM tier.
@@ -69,6 +71,16 @@ pub struct NodeOptions {
     pub buckets: Vec<BucketSettings>,
     /// Configured access keys; if there is none, the one in the key file holds.
     pub keys: Vec<KeySettings>,
+}
+
+/// How lakes are tested at start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SelfTest {
+    /// By a few small objects that are written and removed, which shows what the lake promises.
+    #[default]
+    Full,
+    /// By a listing: nothing is written, and no promise is proven. For a node that only reads.
+    Listing,
 }
 
 /// Who chose the lake.
@@ -185,6 +197,7 @@ impl NodeOptions {
         Ok(Self {
             lake,
             lake_place,
+            self_test: SelfTest::Full,
             ram_bytes,
             nvme_bytes: nvme_budget(config.nvme, machine)?,
             data_dir,

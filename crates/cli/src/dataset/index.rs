@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::args::IndexArgs;
-use super::open::{Missing, Opened, options};
+use super::open::{Opened, Purpose, options};
 use crate::exit::{Exit, Outcome};
 
 /// Places at which the mixing is measured; enough for two digits.
@@ -36,7 +36,7 @@ pub(crate) struct Facts {
 
 pub(crate) fn run(args: &IndexArgs, context: &Context) -> Outcome {
     let node = args.source.node.node.as_deref();
-    let opened = Opened::open(&args.source.url, node, Missing::Refuse, context)?;
+    let opened = Opened::open(&args.source.url, node, Purpose::Change, context)?;
     let options = DatasetOptions {
         rebuild: if args.force {
             Rebuild::Always

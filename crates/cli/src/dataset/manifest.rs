@@ -15,7 +15,7 @@ use forebay_dataset::manifest::{Digest, Hasher, Manifest, SIGNATURE_FILE, SUMS_F
 use indicatif::ProgressBar;
 
 use super::args::{FolderArgs, ManifestArgs};
-use super::open::{Folder, Missing, Opened};
+use super::open::{Folder, Opened, Purpose};
 use super::{Context, parallel};
 use crate::exit::{Exit, Outcome};
 
@@ -30,7 +30,7 @@ pub(crate) struct Hashing<'a> {
 
 pub(crate) fn run(args: &ManifestArgs, context: &Context) -> Outcome {
     let key = args.sign.as_deref().map(read_key).transpose()?;
-    let (opened, folder) = open(&args.folder, context)?;
+    let (opened, folder) = open(&args.folder, Purpose::Change, context)?;
     let hashing = Hashing {
         client: &opened.client,
         folder: &folder,
@@ -80,8 +80,8 @@ pub(crate) fn run(args: &ManifestArgs, context: &Context) -> Outcome {
 }
 
 /// The folder that was typed.
-pub(crate) fn open(args: &FolderArgs, context: &Context) -> Outcome<(Opened, Folder)> {
-    let opened = Opened::open(&args.url, args.node.node.as_deref(), Missing::Refuse, context)?;
+pub(crate) fn open(args: &FolderArgs, purpose: Purpose, context: &Context) -> Outcome<(Opened, Folder)> {
+    let opened = Opened::open(&args.url, args.node.node.as_deref(), purpose, context)?;
     let folder = opened.folder()?;
     Ok((opened, folder))
 }

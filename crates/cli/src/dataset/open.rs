@@ -14,6 +14,7 @@ use forebay_core::BucketName;
 use forebay_dataset::shard::Format;
 use forebay_loader::{Dataset, DatasetOptions, Progress, Rebuild};
 use forebay_node::config::{BucketConfig, Config};
+use forebay_node::options::SelfTest;
 use forebay_node::{EmbeddedNode, EmbeddedOptions};
 
 use super::Context;
@@ -35,6 +36,8 @@ pub(crate) struct Opened {
     pub(crate) names: Vec<String>,
     /// What was typed.
     pub(crate) shown: String,
+    /// Whether nothing may be written, not even an index.
+    only_looks: bool,
     /// Ends with this value, after the client's last call.
     _node: Option<EmbeddedNode>,
 }
@@ -47,18 +50,22 @@ pub(crate) struct Folder {
     pub(crate) prefix: String,
 }
 
-/// Whether a folder that is not there is an error or made.
+/// What a place is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
-    Refuse,
+pub(crate) enum Purpose {
+    /// To read it; it has to be there, and one that is not behind a node stays as it is.
+    Look,
+    /// To write to it; it has to be there.
+    Change,
+    /// To write to it; it is made if it is missing.
     Make,
 }
 
 impl Opened {
     /// Opens what was typed. Blocks; not for a thread of an async runtime.
-    pub(crate) fn open(text: &str, node: Option<&str>, missing: Missing, context: &Context) -> Outcome<Self> {
-        let (lake, names) = resolve(text, missing)?;
-        let node_inside = lake.map(|lake| start(&lake)).transpose()?;
+    pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
+        let (lake, names) = resolve(text, purpose)?;
+        let node_inside = lake.map(|lake| start(&lake, purpose)).transpose()?;
         let options = ClientOptions {
             address: match &node_inside {
                 Some(inside) => Some(inside.socket().display().to_string()),
@@ -71,6 +78,7 @@ impl Opened {
             client: Client::connect(options)?,
             names,
             shown: text.to_owned(),
+            only_looks: purpose == Purpose::Look && node_inside.is_some(),
             _node: node_inside,
         })
     }
@@ -108,6 +116,8 @@ impl Opened {
         };
         let options = DatasetOptions {
             interrupt: Some(context.interrupt.clone()),
+            // Who only looks at a folder or a store of their own finds it as it was.
+            store: options.store && !self.only_looks,
             ..options
         };
         let dataset = Dataset::open(&self.client, &self.names, options, Some(&progress));
@@ -118,7 +128,7 @@ impl Opened {
 
 /// Opens a dataset as it is to be looked at.
 pub(crate) fn dataset(args: &SourceArgs, context: &Context) -> Outcome<(Opened, Dataset)> {
-    let opened = Opened::open(&args.url, args.node.node.as_deref(), Missing::Refuse, context)?;
+    let opened = Opened::open(&args.url, args.node.node.as_deref(), Purpose::Look, context)?;
     let dataset = opened.dataset(options(args), context)?;
     Ok((opened, dataset))
 }
@@ -140,7 +150,7 @@ struct Store {
     url: String,
 }
 
-fn start(store: &Store) -> Outcome<EmbeddedNode> {
+fn start(store: &Store, purpose: Purpose) -> Outcome<EmbeddedNode> {
     let bucket = BucketConfig {
         name: store.bucket.clone(),
         lake: Some(store.url.clone()),
@@ -155,13 +165,17 @@ fn start(store: &Store) -> Outcome<EmbeddedNode> {
     Ok(EmbeddedNode::start(EmbeddedOptions {
         lake: Some("memory://".into()),
         ram_bytes: Some(RAM_BYTES),
+        self_test: match purpose {
+            Purpose::Look => SelfTest::Listing,
+            Purpose::Change | Purpose::Make => SelfTest::Full,
+        },
         config,
         ..EmbeddedOptions::default()
     })?)
 }
 
 /// The store for a node inside, if one is needed, and the names.
-fn resolve(text: &str, missing: Missing) -> Outcome<(Option<Store>, Vec<String>)> {
+fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)> {
     let parts: Vec<&str> = text.split(UNION).collect();
     if parts.iter().all(|part| part.starts_with(SCHEME)) {
         let names = parts.iter().map(|part| as_folder(part)).collect();
@@ -171,7 +185,7 @@ fn resolve(text: &str, missing: Missing) -> Outcome<(Option<Store>, Vec<String>)
     let mut names = Vec::new();
     for part in parts {
         let (url, key, called) = match part.parse::<Location>()? {
-            Location::Local(path) => local(&path, part.ends_with('/'), missing)?,
+            Location::Local(path) => local(&path, part.ends_with('/'), purpose)?,
             Location::Lake { store, key, shown } => (store, key, shown),
             Location::Buckets | Location::Node { .. } => return Err(several(text)),
         };
@@ -218,11 +232,11 @@ fn bucket_name(called: &str) -> String {
 }
 
 /// The root folder, the key below it, and the root's name.
-fn local(path: &Path, has_slash: bool, missing: Missing) -> Outcome<(String, String, String)> {
+fn local(path: &Path, has_slash: bool, purpose: Purpose) -> Outcome<(String, String, String)> {
     let path =
         std::path::absolute(path).map_err(|why| Exit::failure(anyhow!("{}: {why}", path.display())))?;
-    let is_folder = path.is_dir() || has_slash || missing == Missing::Make;
-    if missing == Missing::Make {
+    let is_folder = path.is_dir() || has_slash || purpose == Purpose::Make;
+    if purpose == Purpose::Make {
         std::fs::create_dir_all(&path)
             .map_err(|why| Exit::failure(anyhow!("cannot make the folder {}: {why}", path.display())))?;
     }
@@ -275,18 +289,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let data = dir.path().join("box/data");
         std::fs::create_dir_all(&data).unwrap();
-        let (root, key, _) = local(&data, false, Missing::Refuse).unwrap();
+        let (root, key, _) = local(&data, false, Purpose::Look).unwrap();
         assert_eq!((Path::new(&root), key.as_str()), (data.as_path(), ""));
-        let (root, key, _) = local(&data.join("{0..3}.tar"), false, Missing::Refuse).unwrap();
+        let (root, key, _) = local(&data.join("{0..3}.tar"), false, Purpose::Look).unwrap();
         assert_eq!((Path::new(&root), key.as_str()), (data.as_path(), "{0..3}.tar"));
         std::fs::create_dir_all(dir.path().join(".forebay/folder")).unwrap();
-        let (root, key, _) = local(&data, true, Missing::Refuse).unwrap();
+        let (root, key, _) = local(&data, true, Purpose::Look).unwrap();
         assert_eq!((Path::new(&root), key.as_str()), (dir.path(), "box/data/"));
     }
 
     #[test]
     fn stores_are_not_mixed() {
-        let exit = resolve("forebay://box/a/::s3://box/b/", Missing::Refuse)
+        let exit = resolve("forebay://box/a/::s3://box/b/", Purpose::Look)
             .err()
             .unwrap();
         assert!(exit.is_usage);

@@ -17,7 +17,7 @@ use forebay_dataset::write::{PackFormat, index_json};
 use forebay_loader::DatasetOptions;
 
 use super::args::PackArgs;
-use super::open::{Missing, Opened};
+use super::open::{Opened, Purpose};
 use super::{Context, parallel};
 use crate::exit::{Exit, Outcome};
 pub(crate) use plan::SortBy;
@@ -39,7 +39,7 @@ enum Found {
 
 pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     let node = args.node.node.as_deref();
-    let from = Opened::open(&args.source, node, Missing::Refuse, context)?;
+    let from = Opened::open(&args.source, node, Purpose::Look, context)?;
     let options = DatasetOptions {
         format: args.source_format,
         build_threads: usize::from(args.jobs),
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
             sort_by: args.sort_by,
         },
     )?;
-    let to = Opened::open(&args.target, node, Missing::Make, context)?;
+    let to = Opened::open(&args.target, node, Purpose::Make, context)?;
     let folder = to.folder()?;
     let target = Target {
         client: &to.client,

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::Context;
 use super::args::VerifyArgs;
 use super::manifest::{Hashing, open};
+use super::open::Purpose;
 use crate::exit::{Exit, Outcome};
 
 #[derive(Serialize)]
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Outcome {
         .iter()
         .map(|path| read_key(path))
         .collect::<Outcome<_>>()?;
-    let (opened, folder) = open(&args.folder, context)?;
+    let (opened, folder) = open(&args.folder, Purpose::Look, context)?;
     let hashing = Hashing {
         client: &opened.client,
         folder: &folder,
