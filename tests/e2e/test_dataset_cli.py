@@ -11,8 +11,10 @@ import pytest
 from forebay_node import ACCESS_KEY, SECRET_KEY, binary, wait_for
 from payload import payload
 from stores import new_bucket
+from upload_gate import UploadGate
 
 SAMPLES = 200
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -26,8 +28,8 @@ def bucket(node):
     return bucket
 
 
-def command(node, *args: str) -> subprocess.Popen:
-    env = dict(os.environ, FOREBAY_NODE=node.s3_url)
+def command(node, *args: str, url: str | None = None) -> subprocess.Popen:
+    env = dict(os.environ, FOREBAY_NODE=url or node.s3_url)
     env.update({"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY})
     return subprocess.Popen(
         [binary(), "--json", "dataset", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env
@@ -48,10 +50,14 @@ def keys(node, bucket: str, prefix: str) -> list[str]:
 
 def test_a_pack_that_was_killed_goes_on_and_is_read_by_tarfile(node, bucket):
     pack = ["pack", f"forebay://{bucket}/raw/", f"forebay://{bucket}/out/", "--format", "tar", "--shard-size", "1MiB", "--jobs", "2"]
-    process = command(node, *pack)
-    wait_for("two shards", lambda: len(keys(node, bucket, "out/.forebay/pack-")) >= 2)
-    process.kill()
-    process.communicate()
+    # 12 MB in shards of 1 MiB, two at once: half of the bytes are at least two shards with their records, and never all.
+    with UploadGate(node.s3_url, 6 * MIB) as gate:
+        process = command(node, *pack, url=gate.url)
+        wait_for("the gate to be shut", gate.is_shut.is_set, 60)
+        wait_for("two shards", lambda: len(keys(node, bucket, "out/.forebay/pack-")) >= 2)
+        process.kill()
+        process.communicate()
+    wait_for("what it had asked for to end", lambda: json.loads(node.admin("/v1/status"))["in_flight"]["s3_requests"] == 0)
     assert "out/SHA256SUMS" not in keys(node, bucket, "out/")
     torn = run(node, "index", f"forebay://{bucket}/out/", code=1)
     assert "not whole" in torn["error"]["message"]

@@ -1,13 +1,12 @@
 """Ctrl-C ends the opening of a dataset and the wait for a batch, and both work on."""
 
-import time
-
 import pytest
 
 import forebay
 from conftest import socket_of, stalled
 from dataset_shards import put_tars
-from test_signals import interrupt_soon, interrupts  # noqa: F401 - a fixture for every test here
+from interrupts import interrupted
+from test_signals import interrupts  # noqa: F401 - a fixture for every test here
 
 
 @pytest.fixture
@@ -19,25 +18,17 @@ def shards(daemon):
         yield process, node, put_tars(node, "demo/d", shards=2, samples=50)
 
 
-def interrupted(process, call) -> None:
-    with stalled(process):
-        start = time.monotonic()
-        timer = interrupt_soon()
-        with pytest.raises(KeyboardInterrupt):
-            call()
-        timer.join()
-        assert time.monotonic() - start < 10
-
-
 def test_ctrl_c_ends_an_opening(shards):
     process, node, name = shards
     ds = forebay.Dataset(name, fields={"cls": int}, node=node)
-    interrupted(process, lambda: len(ds))
+    with stalled(process), interrupted():
+        len(ds)
     assert len(ds) == 100
 
 
 def test_ctrl_c_ends_the_wait_for_a_batch(shards):
     process, node, name = shards
     loader = forebay.Dataset(name, fields={"cls": int}, node=node).loader(batch_size=10)
-    interrupted(process, lambda: next(iter(loader)))
+    with stalled(process), interrupted():
+        next(iter(loader))
     assert [number for batch in loader for number in batch["cls"].tolist()] == list(range(100))
