@@ -1,7 +1,7 @@
 //! Crate direction: which of our crates may use which (DESIGN §3), read from the manifests.
 //!
 //! One way only: core ← lake, reservoir, dataset ← engine ← s3 ← node ← cli ← python; the client stands beside them, on core, and
-//! the loader on client and dataset. The reservoir knows nothing of lakes (it
+//! the loader on client and dataset, steps on client and checkpoint. The reservoir knows nothing of lakes (it
 //! fills through its own `Source`), testkit serves tests alone, xtask uses nothing of ours.
 
 use anyhow::Result;
@@ -10,13 +10,18 @@ use super::Finding;
 use crate::workspace::{Metadata, Workspace};
 
 /// Each crate and what it may use. A new crate gets a line here when it starts.
-const ALLOWED: [(&str, &[&str]); 14] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("forebay-core", &[]),
     ("forebay-sigv4", &[]),
     ("forebay-lake", &["forebay-core", "forebay-sigv4"]),
     ("forebay-reservoir", &["forebay-core"]),
     ("forebay-client", &["forebay-core", "forebay-sigv4"]),
     ("forebay-dataset", &["forebay-core"]),
+    ("forebay-checkpoint", &["forebay-core"]),
+    (
+        "forebay-steps",
+        &["forebay-core", "forebay-client", "forebay-checkpoint"],
+    ),
     (
         "forebay-loader",
         &["forebay-core", "forebay-client", "forebay-dataset"],
@@ -39,6 +44,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         "forebay-node",
         &[
             "forebay-core",
+            "forebay-checkpoint",
             "forebay-lake",
             "forebay-reservoir",
             "forebay-engine",
@@ -56,6 +62,8 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "forebay-client",
             "forebay-dataset",
             "forebay-loader",
+            "forebay-checkpoint",
+            "forebay-steps",
             "forebay-s3",
             "forebay-node",
         ],
@@ -67,6 +75,8 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "forebay-client",
             "forebay-dataset",
             "forebay-loader",
+            "forebay-checkpoint",
+            "forebay-steps",
             "forebay-node",
             "forebay-cli",
         ],

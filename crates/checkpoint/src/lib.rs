@@ -1,0 +1,16 @@
+//! Checkpoints as they lie in a lake: what a step is made of, and what proves it.
+//!
+//! Everything here is pure: bytes go in, documents and plans come out; reading and writing is the caller's business. Read `manifest.rs` (the
+//! commit of a step), then `names.rs` (where things lie), then `shape.rs` (boxes of tensors). The format is described in
+//! docs/formats/checkpoint.md.
+#![forbid(unsafe_code)]
+
+mod dtype;
+pub mod manifest;
+pub mod names;
+pub mod shape;
+pub mod table;
+
+pub use dtype::Dtype;
+pub use manifest::Manifest;
+pub use shape::TensorBox;

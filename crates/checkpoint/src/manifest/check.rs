@@ -1,0 +1,165 @@
+//! What must hold in a document before anything in it is used.
+
+use std::collections::BTreeSet;
+
+use forebay_core::{Error, Kind, Result};
+
+use super::{Content, DataFile, Extent, Manifest, Part, TENSORS_MAX, Tensor};
+use crate::names;
+use crate::shape::{DIMENSIONS_MAX, NUMBER_MAX, elements};
+
+const DIGEST_DIGITS: usize = 64;
+
+impl Manifest {
+    /// Checks everything that can be checked without reading data.
+    pub(super) fn check(&self) -> Result<()> {
+        if !names::is_attempt(&self.attempt) || self.generation == 0 || self.world_size == 0 {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a manifest has no attempt, generation or size of its world",
+            ));
+        }
+        self.content.check()?;
+        for (name, tensor) in &self.content.tensors {
+            check_cover(tensor).map_err(|error| error.with("tensor", name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Content {
+    /// Checks every path, range, shape and digest.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.tensors.len() > TENSORS_MAX {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a checkpoint has more tensors than this version takes",
+            ));
+        }
+        let mut paths = BTreeSet::new();
+        for file in &self.files {
+            check_file(file)?;
+            if !paths.insert(&file.path) {
+                return Err(Error::new(Kind::Corrupt, "a file is named twice").with("path", &file.path));
+            }
+        }
+        for table in &self.tables {
+            names::checked_path(&table.path)?;
+            check_digest(&table.blake3)?;
+        }
+        for (name, tensor) in &self.tensors {
+            self.check_tensor(tensor)
+                .map_err(|error| error.with("tensor", name))?;
+        }
+        for (name, objects) in &self.objects {
+            for object in objects {
+                self.check_extent(&object.bytes)
+                    .map_err(|error| error.with("object", name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tensor(&self, tensor: &Tensor) -> Result<()> {
+        if tensor.shape.len() > DIMENSIONS_MAX {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a tensor has more dimensions than this version takes",
+            ));
+        }
+        elements(&tensor.shape)?;
+        for part in &tensor.parts {
+            self.check_part(tensor, part)?;
+        }
+        Ok(())
+    }
+
+    fn check_part(&self, tensor: &Tensor, part: &Part) -> Result<()> {
+        part.at.check_within(&tensor.shape)?;
+        self.check_extent(&part.bytes)?;
+        let bytes = part.at.elements()?.checked_mul(tensor.dtype.bytes());
+        if bytes != Some(part.bytes.bytes()) {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "a part has another size than its shape says",
+            ));
+        }
+        if let Some(sha256) = &part.sha256 {
+            check_digest(sha256)?;
+        }
+        Ok(())
+    }
+
+    fn check_extent(&self, extent: &Extent) -> Result<()> {
+        let wrong = |message: &'static str| Err(Error::new(Kind::Corrupt, message).with("file", extent.file));
+        let Some(file) = self.files.get(extent.file as usize) else {
+            return wrong("a part lies in a file that is not listed");
+        };
+        let [first, end] = extent.range;
+        if first > end || end > file.bytes || first < file.data_start {
+            return wrong("a part lies outside of its file");
+        }
+        if extent.table as usize >= self.tables.len() || extent.first_block > NUMBER_MAX {
+            return wrong("a part points to a side table that is not listed");
+        }
+        check_digest(&extent.blake3)
+    }
+}
+
+fn check_file(file: &DataFile) -> Result<()> {
+    names::checked_path(&file.path)?;
+    if file.bytes > NUMBER_MAX || file.data_start > file.bytes {
+        return Err(Error::new(Kind::Corrupt, "a file has an impossible size").with("path", &file.path));
+    }
+    if file.data_start > 0 {
+        check_digest(&file.header_blake3)?;
+    }
+    Ok(())
+}
+
+fn check_digest(digest: &str) -> Result<()> {
+    let is_hex = |c: u8| c.is_ascii_digit() || (b'a'..=b'f').contains(&c);
+    if digest.len() == DIGEST_DIGITS && digest.bytes().all(is_hex) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Corrupt, "a digest is not 64 hexadecimal digits"))
+}
+
+/// The parts cover the tensor: as many elements as it has, and no two share one.
+///
+/// Sorted by offset in the outermost dimension only parts whose rows meet have to be compared, so that thousands of parts stay cheap.
+fn check_cover(tensor: &Tensor) -> Result<()> {
+    let whole = elements(&tensor.shape)?;
+    let mut covered = 0u64;
+    let mut parts: Vec<_> = tensor
+        .parts
+        .iter()
+        .filter(|part| !part.at.shape.contains(&0))
+        .collect();
+    parts.sort_by(|a, b| a.at.offset.cmp(&b.at.offset));
+    for (number, part) in parts.iter().enumerate() {
+        covered = covered.saturating_add(part.at.elements()?);
+        let end = part
+            .at
+            .offset
+            .first()
+            .zip(part.at.shape.first())
+            .map(|(offset, size)| offset + size);
+        for later in &parts[number + 1..] {
+            if end.is_some_and(|end| later.at.offset[0] >= end) {
+                break;
+            }
+            if part.at.intersection(&later.at).is_some() {
+                let error = Error::new(Kind::Corrupt, "two parts of a tensor overlap");
+                return Err(error.with("offset", format!("{:?}", later.at.offset)));
+            }
+        }
+    }
+    if covered == whole {
+        return Ok(());
+    }
+    let message = "parts of a tensor are missing: a rank did not save its share, or declared another shape";
+    Err(Error::new(Kind::Corrupt, message)
+        .with("elements", whole)
+        .with("found", covered))
+}
