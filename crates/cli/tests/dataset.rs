@@ -12,7 +12,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use support::{Ran, forebay, run, wait_for};
+use support::relay::Relay;
+use support::{Node, Ran, forebay, run};
 
 /// Bytes that differ from file to file.
 fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
@@ -232,83 +233,63 @@ fn a_folder_with_something_in_it_is_not_packed_into() {
 
 #[test]
 fn a_killed_pack_is_not_readable_and_goes_on() {
-    let dir = tempfile::tempdir().unwrap();
-    let dir = dir.path();
-    raw(dir, 400, 60_000);
-    let args = [
-        "dataset",
-        "pack",
-        "raw",
-        "out",
-        "--format",
-        "tar",
-        "--shard-size",
-        "1MiB",
-        "--jobs",
-        "2",
-    ];
-    let mut child = forebay(dir, &args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let records = || {
-        std::fs::read_dir(dir.join("out/.forebay-dataset"))
-            .into_iter()
-            .flatten()
-            .flatten()
+    let node = Node::start(&[]);
+    node.ok(&["bucket", "create", "demo"]);
+    let dir = node.dir.path();
+    raw(dir, 200, 60_000);
+    let relay = Relay::start(&node.s3);
+    let (key, secret) = first_key(&node);
+    let through = |endpoint: &str, args: &[&str]| {
+        let mut command = forebay(dir, &[&["--json", "dataset"], args].concat());
+        command
+            .env("FOREBAY_NODE", endpoint)
+            .env("FOREBAY_ACCESS_KEY_ID", &key)
+            .env("FOREBAY_SECRET_ACCESS_KEY", &secret);
+        command
     };
-    let noted = || {
-        let packs = records().filter(|entry| entry.path().is_dir());
-        packs
-            .map(|pack| std::fs::read_dir(pack.path()).map_or(0, Iterator::count))
-            .sum::<usize>()
-    };
-    wait_for("two shards", || (noted() >= 2).then_some(()));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let before = noted();
-    assert!(
-        !dir.join("out/SHA256SUMS").exists(),
-        "the pack was faster than the test; make it larger"
-    );
-    let torn = run(dir, &["dataset", "index", "out"]);
+    let direct = |args: &[&str]| Ran::from(through(&node.s3, args).output().unwrap());
+    let out = "forebay://demo/out";
+    let pack = |name, more: &[&'static str]| [&["pack", "raw", name, "--format", "tar"], more].concat();
+    let small = ["--shard-size", "1MiB", "--jobs", "2"];
+
+    // 12 MB in shards of 1 MiB, two at once: half of it is more than two shards, and never all.
+    let endpoint = format!("http://{}", relay.address);
+    let mut command = through(&endpoint, &pack(out, &small));
+    relay.cut_off_command(&node, command.stdout(Stdio::null()), 6 << 20);
+    let folder = node.path("data/lake/demo/out");
+    let records = std::fs::read_dir(folder.join(".forebay")).unwrap().flatten();
+    let packs = records.filter(|entry| entry.path().is_dir());
+    let before: usize = packs
+        .map(|pack| std::fs::read_dir(pack.path()).unwrap().count())
+        .sum();
+    assert!(before >= 2 && !folder.join("SHA256SUMS").exists());
+    let torn = direct(&["index", out]);
     assert_eq!(torn.code, 1, "{torn:?}");
     assert!(torn.err.contains("not whole"), "{torn:?}");
-    let other = run(
-        dir,
-        &[
-            "dataset",
-            "pack",
-            "raw",
-            "out",
-            "--format",
-            "tar",
-            "--shuffle",
-            "1",
-        ],
-    );
+    let other = direct(&pack(out, &["--shuffle", "1"]));
     assert!(other.err.contains("unfinished"), "{other:?}");
-    let went_on = json(dir, &args);
-    let written = went_on["shards_written"].as_u64().unwrap();
-    assert_eq!(written + before as u64, went_on["shards"].as_u64().unwrap());
-    let again = json(dir, &args);
-    assert_eq!(again["shards_written"], 0);
-    ok(
-        dir,
-        &[
-            "dataset",
-            "pack",
-            "raw",
-            "fresh",
-            "--format",
-            "tar",
-            "--shard-size",
-            "1MiB",
-        ],
-    );
-    assert_eq!(files(&dir.join("out")), files(&dir.join("fresh")));
-    ok(dir, &["dataset", "verify", "out"]);
+    let shards = |ran: Ran| -> (u64, u64) {
+        assert_eq!(ran.code, 0, "{ran:?}");
+        let found: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let count = |name: &str| found[name].as_u64().unwrap();
+        (count("shards_written"), count("shards"))
+    };
+    let (written, all) = shards(direct(&pack(out, &small)));
+    assert_eq!(written + before as u64, all);
+    assert_eq!(shards(direct(&pack(out, &small))), (0, all));
+    shards(direct(&pack("forebay://demo/fresh", &small)));
+    assert_eq!(files(&folder), files(&node.path("data/lake/demo/fresh")));
+    assert_eq!(direct(&["verify", out]).code, 0);
+}
+
+/// The first key of a node: access key id and secret.
+fn first_key(node: &Node) -> (String, String) {
+    let text = std::fs::read_to_string(node.path("data/keys.toml")).unwrap();
+    let value = |name: &str| {
+        let line = text.lines().find(|line| line.trim().starts_with(name)).unwrap();
+        line.split('"').nth(1).unwrap().to_owned()
+    };
+    (value("access_key"), value("secret"))
 }
 
 #[test]

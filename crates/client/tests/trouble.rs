@@ -378,7 +378,7 @@ fn a_view_can_be_dropped_by_whom_the_interrupt_of_another_thread_waits_for() {
 fn a_stalled_node_is_a_timeout() {
     let node = FakeNode::start();
     let client = Client::connect(ClientOptions {
-        timeout: Duration::from_millis(150),
+        timeout: Duration::from_secs(1),
         ..options(&node.path())
     })
     .unwrap();

@@ -68,7 +68,7 @@ fn a_full_arena_is_waited_for_and_busy_when_time_is_up() {
     node.books().buffers_max = 1;
     let client = connect(&node);
     let impatient = Client::connect(ClientOptions {
-        timeout: Duration::from_millis(50),
+        timeout: Duration::from_secs(1),
         ..options(&node.path())
     })
     .unwrap();

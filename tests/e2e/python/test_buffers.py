@@ -159,7 +159,7 @@ def test_a_wrong_name_does_not_use_a_buffer_up(node, bucket):
 
 def test_a_full_arena_is_busy_and_has_room_again_after_release(daemon):
     process = daemon(args=["--staging", "32MiB"])
-    node = forebay.connect(str(process.root / "n.sock"), timeout=1.0)
+    node = forebay.connect(str(process.root / "n.sock"), timeout=3.0)
     held = [node.alloc(16 << 20), node.alloc(16 << 20)]
     with pytest.raises(forebay.ForebayError) as full:
         node.alloc(16 << 20)

@@ -269,7 +269,7 @@ def test_leases_of_a_killed_client_return_at_once(daemon):
     holder.kill()
     holder.wait(SECONDS_MAX)
     holder.stdout.close()
-    wait_for("the leases to return", lambda: leased_bytes(process) == 0, 5)
+    wait_for("the leases to return", lambda: leased_bytes(process) == 0)
 
 
 def test_leases_of_a_killed_child_return_and_the_parents_stay(daemon):
@@ -292,7 +292,7 @@ def test_leases_of_a_killed_child_return_and_the_parents_stay(daemon):
     assert leased_bytes(process) > held
     os.kill(pid, signal.SIGKILL)
     assert wait_child(pid) == -signal.SIGKILL
-    wait_for("the child's leases to return", lambda: leased_bytes(process) == held, 5)
+    wait_for("the child's leases to return", lambda: leased_bytes(process) == held)
     assert bytes(kept) == data
     os.close(read_end)
     os.close(write_end)

@@ -99,7 +99,7 @@ fn the_package(
         .current_dir(folder)
         .args(["--doctest-modules", "--pyargs", "forebay", "--doctest-glob=*.md"])
         // Imports torch, which has an environment of its own; it has no examples.
-        .arg("--ignore-glob=*/forebay/_torch_data.py");
+        .arg("--ignore-glob=/*/forebay/_torch_data.py");
     for guide in GUIDES {
         examples.arg(stage.workspace.root.join("docs/guides").join(guide));
     }

@@ -1,6 +1,8 @@
 //! Runs the built binary: commands, and a node of its own for each test.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod relay;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};

@@ -41,8 +41,16 @@ fn options() -> SchedulerOptions {
     SchedulerOptions {
         part_bytes: PART,
         retry,
-        stall_max: Duration::from_millis(300),
+        stall_max: Duration::from_secs(60),
         ..SchedulerOptions::default()
+    }
+}
+
+/// For lakes that stall: the time after which the scheduler asks again is waited for in full.
+fn impatient() -> SchedulerOptions {
+    SchedulerOptions {
+        stall_max: Duration::from_secs(1),
+        ..options()
     }
 }
 
@@ -198,7 +206,7 @@ async fn short_bodies_resume_at_the_last_good_byte() {
 
 #[tokio::test]
 async fn a_stalled_body_is_asked_for_again() {
-    let bench = Bench::new(PART as usize, options()).await;
+    let bench = Bench::new(PART as usize, impatient()).await;
     bench
         .faulty
         .script(Operation::Get, Fault::StallBody { after_bytes: 1000 });
@@ -208,7 +216,7 @@ async fn a_stalled_body_is_asked_for_again() {
 
 #[tokio::test]
 async fn a_stalled_request_is_asked_again_and_shrinks_the_window() {
-    let bench = Bench::new(PART as usize, options()).await;
+    let bench = Bench::new(PART as usize, impatient()).await;
     bench.faulty.script(Operation::Get, Fault::Stall);
     let window = bench.scheduler.stats().window;
     bench.assert_reads(0, PART).await;
@@ -302,11 +310,7 @@ async fn a_wrong_object_size_is_changed() {
 
 #[tokio::test]
 async fn a_late_request_is_hedged_and_the_hedge_wins() {
-    let options = SchedulerOptions {
-        stall_max: Duration::from_secs(60),
-        ..options()
-    };
-    let bench = Bench::new(2 * PART as usize, options).await;
+    let bench = Bench::new(2 * PART as usize, options()).await;
     for _ in 0..64 {
         bench.assert_reads(0, PART).await;
     }
@@ -323,7 +327,7 @@ async fn a_late_request_is_hedged_and_the_hedge_wins() {
 
 #[tokio::test]
 async fn nothing_is_hedged_beyond_a_hundredth_of_the_bytes() {
-    let bench = Bench::new(PART as usize, options()).await;
+    let bench = Bench::new(PART as usize, impatient()).await;
     for _ in 0..64 {
         bench.assert_reads(0, 1000).await;
     }

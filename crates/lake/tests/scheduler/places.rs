@@ -39,7 +39,6 @@ async fn requests_at_the_lake_never_exceed_the_limit() {
 async fn demand_overtakes_waiting_read_ahead() {
     let one_at_a_time = SchedulerOptions {
         in_flight_max: 1,
-        stall_max: Duration::from_secs(60),
         ..options()
     };
     let bench = Bench::new(1000, one_at_a_time).await;
@@ -66,7 +65,6 @@ async fn demand_overtakes_waiting_read_ahead() {
 async fn read_ahead_that_somebody_waits_for_overtakes_other_read_ahead() {
     let one_at_a_time = SchedulerOptions {
         in_flight_max: 1,
-        stall_max: Duration::from_secs(60),
         ..options()
     };
     let bench = Bench::new(1000, one_at_a_time).await;
@@ -151,7 +149,6 @@ async fn a_full_waiting_room_is_busy() {
     let options = SchedulerOptions {
         in_flight_max: 1,
         waiting_max: 1,
-        stall_max: Duration::from_secs(60),
         ..options()
     };
     let bench = Bench::new(100, options).await;
