@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::{
-    ClientOptions, Condition, ItemRange, ListOptions, Name, PutOptions, PutSource, ViewHandle,
+    ClientOptions, Condition, Headers, ItemRange, ListOptions, Name, PutOptions, PutSource, ViewHandle,
 };
 use forebay_core::{Error, Kind, Result};
 use parking_lot::RwLock;
@@ -207,7 +207,7 @@ impl Client {
     ) -> PyResult<(String, u64)> {
         let options = PutOptions {
             condition: condition(py, if_absent, if_version)?,
-            content_type,
+            headers: with_type(content_type),
             metadata,
             ..PutOptions::default()
         };
@@ -244,7 +244,7 @@ impl Client {
     ) -> PyResult<ObjectWriter> {
         let options = PutOptions {
             condition: condition(py, if_absent, if_version)?,
-            content_type,
+            headers: with_type(content_type),
             metadata,
             ..PutOptions::default()
         };
@@ -271,7 +271,7 @@ impl Client {
             stat.bytes,
             stat.version,
             stat.modified,
-            stat.content_type,
+            stat.headers.content_type,
             stat.metadata,
         ))
     }
@@ -348,6 +348,13 @@ fn condition(py: Python<'_>, if_absent: bool, if_version: Option<String>) -> PyR
         (true, None) => Ok(Condition::Absent),
         (false, Some(version)) => Ok(Condition::Version(version)),
         (true, Some(_)) => Err(error::invalid(py, "if_absent and if_version exclude each other")),
+    }
+}
+
+fn with_type(content_type: Option<String>) -> Headers {
+    Headers {
+        content_type,
+        ..Headers::default()
     }
 }
 

@@ -251,15 +251,12 @@ pub(crate) struct DoctorArgs {
 /// How `forebay://` finds its node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EndpointArgs {
-    /// The node's S3 endpoint for forebay:// locations; its keys come from FOREBAY_ACCESS_KEY_ID and FOREBAY_SECRET_ACCESS_KEY or from its key file
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "FOREBAY_S3",
-        hide_env_values = true,
-        default_value = "http://127.0.0.1:9000"
-    )]
-    pub(crate) endpoint: String,
+    /// The node for forebay:// locations: its socket, or http://host:port [env: FOREBAY_NODE] [default: this user's node on this host]
+    #[arg(id = "node", long = "node", value_name = "ADDR", conflicts_with = "endpoint")]
+    pub(crate) node_address: Option<String>,
+    /// Go by the node's S3 endpoint, with keys of FOREBAY_ACCESS_KEY_ID and FOREBAY_SECRET_ACCESS_KEY or of its key file [env: FOREBAY_S3] [default: http://127.0.0.1:9000 if there is no socket]
+    #[arg(long, value_name = "URL")]
+    pub(crate) endpoint: Option<String>,
     /// The region to sign for
     #[arg(
         long,

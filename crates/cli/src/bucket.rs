@@ -22,8 +22,13 @@ pub(crate) async fn run(args: BucketArgs, output: Output) -> Outcome {
     }
 }
 
-/// Also what `forebay ls forebay://` shows.
-pub(crate) async fn list(node: &NodeArgs, output: Output) -> Outcome {
+/// The names of all buckets.
+pub(crate) async fn names(node: &NodeArgs) -> Outcome<Vec<String>> {
+    let buckets: Vec<Bucket> = AdminClient::new(node)?.get("/v1/buckets").await?;
+    Ok(buckets.into_iter().map(|bucket| bucket.name).collect())
+}
+
+async fn list(node: &NodeArgs, output: Output) -> Outcome {
     let buckets: Vec<Bucket> = AdminClient::new(node)?.get("/v1/buckets").await?;
     for bucket in &buckets {
         output.data(bucket);

@@ -1,8 +1,9 @@
 //! `forebay ls|cp|cat|rm|stat|du`: objects on a node, in a lake, or on this machine.
 //!
 //! `location.rs` reads what was typed, `place.rs` opens it, `local.rs` knows files, and each verb has a file.
-//! `forebay://` goes through a node's S3 front door, so it sees what every S3 client sees.
+//! `forebay://` goes through the socket of a node on this host if there is one, else through a node's S3 front door (`node.rs`); both show the same.
 
+mod aside;
 pub(crate) mod cat;
 mod content_type;
 pub(crate) mod cp;
@@ -11,19 +12,19 @@ pub(crate) mod du;
 mod local;
 pub(crate) mod location;
 pub(crate) mod ls;
+mod node;
 mod place;
 pub(crate) mod rm;
+mod socket_lake;
 pub(crate) mod stat;
 mod transfer;
 mod upload;
 
 use std::time::SystemTime;
 
-/// RFC 3339, to the second.
+/// RFC 3339, cut to the second: headers, listings and sockets say a time with different precision.
 pub(crate) fn timestamp(time: SystemTime) -> String {
-    let text = jiff::Timestamp::try_from(time)
-        .ok()
-        .and_then(|t| t.round(jiff::Unit::Second).ok())
-        .map(|t| t.to_string());
-    text.unwrap_or_default()
+    let age = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
+    jiff::Timestamp::from_second(seconds).map_or_else(|_| String::new(), |time| time.to_string())
 }

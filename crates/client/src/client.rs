@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use forebay_core::wire::{
-    BATCH_ITEMS_MAX, Condition, Durability, Item, ItemRange, ListRequest, Listed, ObjectStat,
+    BATCH_ITEMS_MAX, Condition, Durability, Headers, Item, ItemRange, ListRequest, Listed, ObjectStat,
 };
 use forebay_core::{BucketName, Error, Kind, Result};
 
@@ -58,8 +58,8 @@ pub struct PutOptions {
     pub condition: Condition,
     /// When the write is acknowledged.
     pub durability: Durability,
-    /// Content type.
-    pub content_type: Option<String>,
+    /// Content type and so on.
+    pub headers: Headers,
     /// User metadata.
     pub metadata: Vec<(String, String)>,
     /// CRC32C of the bytes, if the caller knows it: the node compares.
@@ -71,7 +71,7 @@ impl Default for PutOptions {
         Self {
             condition: Condition::None,
             durability: Durability::Lake,
-            content_type: None,
+            headers: Headers::default(),
             metadata: Vec::new(),
             crc32c: None,
         }
@@ -112,6 +112,15 @@ impl Client {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// `http://host:port` of the node's S3 front door, if it has one.
+    #[must_use]
+    pub fn s3_url(&self) -> Option<String> {
+        match &self.node {
+            Node::Local(local) => local.s3_url(),
+            Node::Remote(_) => Some(self.address.to_string()),
+        }
     }
 
     /// The bytes of an object or a part of it; of this version, if one is named.
@@ -191,7 +200,8 @@ impl Client {
         Ok(Listing::new(self.clone(), bucket, options))
     }
 
-    pub(crate) fn list_page(&self, request: ListRequest) -> Result<Listed> {
+    /// One page of a listing; [`Client::list`] goes through all of them.
+    pub fn list_page(&self, request: ListRequest) -> Result<Listed> {
         on!(self, node => node.list(request))
     }
 

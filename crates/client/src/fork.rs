@@ -170,6 +170,7 @@ fn open_for_child(local: &Local, generation: u64, handles: Vec<Handle>) -> Resul
     match answer {
         // One that is not shared any more has ended at the node, which never writes to its memory again.
         Answer::Adopted(_) => Ok(Link {
+            s3: welcome.s3,
             lifeline,
             session: welcome.session,
             generation,

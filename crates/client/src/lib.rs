@@ -34,7 +34,8 @@ mod writer;
 pub use buffer::WritableBuffer;
 pub use client::{Client, PutOptions, PutReceipt, PutSource};
 pub use forebay_core::wire::{
-    Condition, Durability, Filled, Item, ItemRange, Listed, ListedObject, ObjectName, ObjectStat, Sources,
+    Condition, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed, ListedObject, ObjectName,
+    ObjectStat, Sources,
 };
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;

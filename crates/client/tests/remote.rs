@@ -15,7 +15,9 @@ use forebay_client::{
     Client, ClientOptions, Condition, Credentials, Entry, Item, ItemRange, ListOptions, Name, PutOptions,
     PutSource,
 };
-use forebay_core::wire::{self, BatchFrame, BatchItem, Failure, FrameHeader, HEADER_BYTES, Request, Sources};
+use forebay_core::wire::{
+    self, BatchFrame, BatchItem, Failure, FrameHeader, HEADER_BYTES, Headers, Request, Sources,
+};
 use forebay_core::{Error, Kind};
 
 /// What went over a connection.
@@ -365,7 +367,11 @@ fn a_put_carries_a_checksum_and_its_condition() {
     buffer.truncate(5);
     let options = PutOptions {
         metadata: vec![("Who".into(), "me".into())],
-        content_type: Some("text/plain".into()),
+        headers: Headers {
+            content_type: Some("text/plain".into()),
+            content_encoding: Some("identity".into()),
+            ..Headers::default()
+        },
         ..PutOptions::default()
     };
     let receipt = client

@@ -14,6 +14,7 @@ mod answer;
 mod batch;
 mod bounded;
 mod frame;
+mod headers;
 mod item_range;
 mod request;
 
@@ -26,13 +27,14 @@ pub use batch::{
     BatchFrame, BatchItem,
 };
 pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, encode};
+pub use headers::Headers;
 pub use request::{
     BeginWrite, Condition, Durability, Fill, FinishWrite, Handle, Hello, Item, ItemRange, ListRequest,
     ObjectName, Put, Request, WritePart, WrittenFrom,
 };
 
 /// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// How long an item of a batch may take if the client does not say, on the socket and over HTTP.
 pub const READ_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);

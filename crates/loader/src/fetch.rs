@@ -81,6 +81,7 @@ pub(crate) fn nanoseconds(time: std::time::Duration) -> u64 {
 pub(crate) fn add(sum: &mut Sources, more: Sources) {
     sum.ram += more.ram;
     sum.nvme += more.nvme;
+    sum.peer += more.peer;
     sum.lake += more.lake;
     sum.copied += more.copied;
 }

@@ -67,7 +67,7 @@ pub(crate) struct Shared {
     filled: Condvar,
     /// Something was taken from it.
     taken: Condvar,
-    pub(crate) prefetched: [AtomicU64; 4],
+    pub(crate) prefetched: [AtomicU64; 5],
 }
 
 struct Line {
@@ -192,11 +192,12 @@ impl Pipeline {
 
     /// Where the bytes of the prefetcher came from.
     pub(crate) fn prefetched(&self) -> Sources {
-        let [ram, nvme, lake, copied] = &self.shared.prefetched;
+        let [ram, nvme, peer, lake, copied] = &self.shared.prefetched;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Sources {
             ram: of(ram),
             nvme: of(nvme),
+            peer: of(peer),
             lake: of(lake),
             copied: of(copied),
         }

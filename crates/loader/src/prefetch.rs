@@ -56,7 +56,7 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
                     for (counter, bytes) in shared
                         .prefetched
                         .iter()
-                        .zip([of.ram, of.nvme, of.lake, of.copied])
+                        .zip([of.ram, of.nvme, of.peer, of.lake, of.copied])
                     {
                         counter.fetch_add(bytes, Ordering::Relaxed);
                     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use forebay_client::{
-    Client, Condition, Entry, ItemRange, ListOptions, ListedObject, Name, PutOptions, PutSource,
+    Client, Condition, Entry, Headers, ItemRange, ListOptions, ListedObject, Name, PutOptions, PutSource,
 };
 use forebay_core::{Error, Kind, Result, format_bytes};
 use forebay_dataset::manifest::{Digest, Hasher, Manifest, SIGNATURE_FILE, SUMS_FILE, SecretKey, sign};
@@ -174,7 +174,10 @@ impl Hashing<'_> {
         let put = |condition| {
             let options = PutOptions {
                 condition,
-                content_type: Some("text/plain".into()),
+                headers: Headers {
+                    content_type: Some("text/plain".into()),
+                    ..Headers::default()
+                },
                 ..PutOptions::default()
             };
             self.client.put(&name, PutSource::Slice(bytes), options)

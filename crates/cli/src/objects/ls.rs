@@ -6,10 +6,12 @@ use forebay_lake::ListOptions;
 use futures::TryStreamExt;
 use serde::Serialize;
 
+use super::aside::aside;
 use super::location::Location;
+use super::node::Way;
 use super::place::{Entry, Place};
-use super::{local, timestamp};
-use crate::args::LsArgs;
+use super::{local, node, timestamp};
+use crate::args::{EndpointArgs, LsArgs};
 use crate::bucket;
 use crate::exit::{Exit, Outcome};
 use crate::output::Output;
@@ -29,7 +31,7 @@ struct Line {
 
 pub(crate) async fn run(args: LsArgs, output: Output) -> Outcome {
     if args.location == Location::Buckets {
-        return bucket::list(&args.endpoint.node, output).await;
+        return buckets(&args.endpoint, output).await;
     }
     let place = Place::open(&args.location, &args.endpoint).await?;
     let count = if args.recursive {
@@ -42,6 +44,20 @@ pub(crate) async fn run(args: LsArgs, output: Output) -> Outcome {
         && !place_is_empty_folder(&place)
     {
         return Err(Exit::failure(anyhow!("nothing is there: {}", place.shown())));
+    }
+    Ok(())
+}
+
+/// All buckets of a node. A front door shows those of its key alone, so without a socket the admin API is asked.
+async fn buckets(args: &EndpointArgs, output: Output) -> Outcome {
+    let names = match node::find(args).await? {
+        Way::Socket(client) => aside(move || client.buckets()).await?,
+        Way::FrontDoor(_) => bucket::names(&args.node).await?,
+    };
+    for name in names {
+        let bucket = folder(format!("forebay://{name}/"));
+        output.data(&bucket);
+        output.say(&bucket.location);
     }
     Ok(())
 }

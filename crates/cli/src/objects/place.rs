@@ -2,26 +2,20 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::anyhow;
 use forebay_core::{Error, Kind, ObjectKey};
-use forebay_lake::{AddressStyle, Lake, ListOptions, OpenOptions};
-use forebay_node::config::reference;
-use forebay_node::keys::KeyFile;
+use forebay_lake::{Lake, ListOptions, OpenOptions};
 use futures::stream::{self, BoxStream, StreamExt};
 
-use super::local;
 use super::location::Location;
-use crate::admin_client::endpoint;
+use super::{local, node};
 use crate::args::EndpointArgs;
 use crate::exit::{Exit, Outcome};
 
 /// Keys of one listing page.
 const PAGE_KEYS: usize = 1000;
-
-/// How long a node may take to answer the door.
-const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// An opened location.
 #[derive(Debug, Clone)]
@@ -64,16 +58,11 @@ impl Place {
                     key: key.clone(),
                 })
             }
-            Location::Node { bucket, key } => {
-                let options = node_options(args)?;
-                is_anyone_there(options.endpoint.as_deref().unwrap_or_default()).await?;
-                let lake = forebay_lake::open(&format!("s3://{bucket}"), &options).await?;
-                Ok(Self::Lake {
-                    lake,
-                    shown: format!("forebay://{bucket}/"),
-                    key: key.clone(),
-                })
-            }
+            Location::Node { bucket, key } => Ok(Self::Lake {
+                lake: node::bucket(bucket, args).await?,
+                shown: format!("forebay://{bucket}/"),
+                key: key.clone(),
+            }),
         }
     }
 
@@ -224,49 +213,4 @@ fn walk_lake(lake: Arc<dyn Lake>, shown: String, prefix: String) -> BoxStream<'s
         })
         .flatten()
         .boxed()
-}
-
-/// How to reach the node's front door, with the keys of the environment or of its key file.
-fn node_options(args: &EndpointArgs) -> Outcome<OpenOptions> {
-    let set = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
-    let (id, secret) = match (set(reference::ACCESS_KEY_ID), set(reference::SECRET_ACCESS_KEY)) {
-        (Some(id), Some(secret)) => (id, secret),
-        _ => key_of_file(args)?,
-    };
-    Ok(OpenOptions {
-        endpoint: Some(endpoint(&args.endpoint)?),
-        region: Some(args.region.clone()),
-        style: Some(AddressStyle::Path),
-        access_key_id: Some(id),
-        secret_access_key: Some(secret),
-        session_token: None,
-    })
-}
-
-/// Asked first, because the lake's client would try for seconds and then speak of a lake.
-async fn is_anyone_there(endpoint: &str) -> Outcome {
-    let url = url::Url::parse(endpoint).map_err(Exit::usage)?;
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let connect = tokio::net::TcpStream::connect((host, url.port_or_known_default().unwrap_or(80)));
-    match tokio::time::timeout(CONNECT_TIME_MAX, connect).await {
-        Ok(Ok(_)) => Ok(()),
-        _ => Err(Exit::failure(anyhow!(
-            "no node at {endpoint}: nothing answers there; start one with 'forebay serve' or give --endpoint URL"
-        ))),
-    }
-}
-
-fn key_of_file(args: &EndpointArgs) -> Outcome<(String, String)> {
-    let path = KeyFile::path(&args.node.data);
-    let file = KeyFile::read(&path).map_err(Exit::usage)?;
-    let key = file.and_then(|file| file.access_key_id.zip(file.secret_access_key));
-    let Some((id, secret)) = key else {
-        let (id, secret) = (reference::ACCESS_KEY_ID, reference::SECRET_ACCESS_KEY);
-        let message = format!(
-            "no keys for the node: set {id} and {secret}, or FOREBAY_DATA to its data folder ({} has none)",
-            path.display()
-        );
-        return Err(Exit::usage(anyhow!(message)));
-    };
-    Ok((id, secret.reveal().to_owned()))
 }

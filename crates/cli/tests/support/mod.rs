@@ -13,7 +13,8 @@ const LONG: Duration = Duration::from_secs(60);
 /// The binary in a folder, with nothing of the caller's environment that it would listen to.
 pub(crate) fn forebay(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.current_dir(dir).args(args);
+    // The default socket too lies in the folder.
+    command.current_dir(dir).args(args).env("XDG_RUNTIME_DIR", dir);
     for (name, _) in std::env::vars() {
         if name.starts_with("FOREBAY_") || name.starts_with("AWS_") {
             command.env_remove(name);
@@ -57,17 +58,38 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
+/// How a command reaches its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// By the S3 front door, with the node's keys.
+    FrontDoor,
+    /// By the socket, without keys.
+    Socket,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 2] = [Self::FrontDoor, Self::Socket];
+}
+
 /// A node with a folder lake, stopped when dropped.
 pub(crate) struct Node {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) s3: String,
     pub(crate) admin: String,
+    /// How commands go.
+    pub(crate) way: Way,
     child: Child,
 }
 
 impl Node {
     pub(crate) fn start(more: &[&str]) -> Self {
         Self::start_in(tempfile::tempdir().expect("a folder"), more)
+    }
+
+    /// The same node for commands that go this way.
+    pub(crate) fn by(mut self, way: Way) -> Self {
+        self.way = way;
+        self
     }
 
     pub(crate) fn start_in(dir: tempfile::TempDir, more: &[&str]) -> Self {
@@ -103,6 +125,7 @@ impl Node {
         Self {
             s3: address("s3"),
             admin: address("admin"),
+            way: Way::FrontDoor,
             dir,
             child,
         }
@@ -110,11 +133,17 @@ impl Node {
 
     /// Runs a command against this node.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        self.run_by(self.way, args)
+    }
+
+    /// Runs a command against this node, this way.
+    pub(crate) fn run_by(&self, way: Way, args: &[&str]) -> Ran {
         let mut command = forebay(self.dir.path(), args);
-        command
-            .env("FOREBAY_S3", &self.s3)
-            .env("FOREBAY_ADMIN", &self.admin)
-            .env("FOREBAY_DATA", "data");
+        command.env("FOREBAY_ADMIN", &self.admin);
+        match way {
+            Way::FrontDoor => command.env("FOREBAY_S3", &self.s3).env("FOREBAY_DATA", "data"),
+            Way::Socket => command.env("FOREBAY_DATA", "nowhere"),
+        };
         command.output().expect("the binary runs").into()
     }
 

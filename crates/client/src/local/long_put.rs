@@ -41,7 +41,7 @@ impl Local {
             bytes,
             condition: options.condition.clone(),
             durability: options.durability,
-            content_type: options.content_type.clone(),
+            headers: options.headers.clone(),
             metadata: options.metadata.clone(),
         });
         self.while_busy(|wait| {

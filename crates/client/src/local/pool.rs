@@ -263,6 +263,7 @@ impl Local {
                         lifeline,
                         session: welcome.session,
                         generation: welcome.generation,
+                        s3: welcome.s3,
                     });
                 }
                 Err(error) if error.kind() == Kind::Unavailable && !first => {

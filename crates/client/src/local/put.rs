@@ -88,7 +88,7 @@ impl Local {
             },
             condition: options.condition,
             durability: options.durability,
-            content_type: options.content_type,
+            headers: options.headers,
             metadata: options.metadata,
         });
         let wait = Wait::start(&self.options);

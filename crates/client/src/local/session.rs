@@ -70,6 +70,8 @@ pub(crate) struct Link {
     pub(crate) session: [u8; 16],
     /// The node's life.
     pub(crate) generation: u64,
+    /// Its S3 front door.
+    pub(crate) s3: Option<String>,
 }
 
 impl Local {
@@ -105,6 +107,11 @@ impl Local {
     /// The socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The S3 front door of the node that this process has a session with.
+    pub(crate) fn s3_url(&self) -> Option<String> {
+        self.state().link.as_ref().and_then(|link| link.s3.clone())
     }
 
     /// The books. Never held while waiting, and never while something is dropped that takes it again (a hold on a lease).

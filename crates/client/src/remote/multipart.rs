@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use forebay_core::wire::Condition;
 use forebay_core::{Error, Kind, Result};
 use serde::Deserialize;
 
@@ -29,7 +30,7 @@ pub(crate) struct RemoteWrite {
     remote: Arc<Remote>,
     path: String,
     upload: String,
-    options: PutOptions,
+    condition: Condition,
     bytes_hint: u64,
     etags: Vec<String>,
     sent_bytes: u64,
@@ -54,7 +55,7 @@ impl Remote {
             remote: Arc::clone(self),
             path,
             upload: begun.upload_id,
-            options: options.clone(),
+            condition: options.condition.clone(),
             bytes_hint: bytes.unwrap_or(0),
             etags: Vec::new(),
             sent_bytes: 0,
@@ -113,9 +114,7 @@ impl RemoteWrite {
             .query(&[("uploadId", &self.upload)])
             .body(body.as_bytes())
             .once();
-        let (_, answer) = self
-            .remote
-            .document(&with_condition(request, &self.options.condition))?;
+        let (_, answer) = self.remote.document(&with_condition(request, &self.condition))?;
         // The answer may start before the lake has decided, so that a failure comes as a document.
         if let Some(failure) = failure_in(&answer) {
             return Err(failure);

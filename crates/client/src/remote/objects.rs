@@ -4,7 +4,7 @@
     reason = "the same calls as those of a node on this host, which sends its arguments away"
 )]
 
-use forebay_core::wire::{ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
+use forebay_core::wire::{Headers, ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
 use forebay_core::{Error, Kind, Result};
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -38,7 +38,7 @@ impl Remote {
                 .ok_or_else(missing)?,
             version: version_of(head.header("etag").ok_or_else(missing)?),
             modified: head.header("last-modified").and_then(http_seconds).unwrap_or(0),
-            content_type: head.header("content-type").map(Into::into),
+            headers: Headers::find(|name| head.header(name).map(Into::into)),
             metadata: head.headers().filter_map(metadata).collect(),
         })
     }

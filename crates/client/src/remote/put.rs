@@ -52,16 +52,18 @@ pub(super) fn checksum(crc32c: u32) -> String {
     base64::Engine::encode(&base64::engine::general_purpose::STANDARD, crc32c.to_be_bytes())
 }
 
-/// With content type and user metadata.
+/// With content type and so on, and user metadata.
 pub(super) fn with_attributes<'a>(mut request: Request<'a>, options: &PutOptions) -> Request<'a> {
     for (name, value) in &options.metadata {
         let name = format!("x-amz-meta-{}", name.to_ascii_lowercase());
         request = request.header(name, value.as_str());
     }
-    match &options.content_type {
-        Some(content_type) => request.header("content-type", content_type.as_str()),
-        None => request,
+    for (name, value) in options.headers.fields() {
+        if let Some(value) = value {
+            request = request.header(name, value);
+        }
     }
+    request
 }
 
 /// A conditional write is not sent twice: the first may have made the condition false.

@@ -352,6 +352,7 @@ fn is_change(error: &Error) -> bool {
 fn sum(into: &mut Sources, more: &Sources) {
     into.ram += more.ram;
     into.nvme += more.nvme;
+    into.peer += more.peer;
     into.lake += more.lake;
     into.copied += more.copied;
 }

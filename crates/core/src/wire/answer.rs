@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Headers;
 use crate::{Error, Kind};
 
 /// One answer.
@@ -111,6 +112,8 @@ pub struct Welcome {
     pub generation: u64,
     /// The node's version, for messages.
     pub node: String,
+    /// `http://host:port` of its S3 front door, if it has one.
+    pub s3: Option<String>,
 }
 
 /// Metadata of an object.
@@ -122,8 +125,8 @@ pub struct ObjectStat {
     pub version: String,
     /// Seconds since 1970.
     pub modified: u64,
-    /// Content type.
-    pub content_type: Option<String>,
+    /// Content type and so on.
+    pub headers: Headers,
     /// User metadata.
     pub metadata: Vec<(String, String)>,
 }
@@ -195,6 +198,8 @@ pub struct Sources {
     pub ram: u64,
     /// The NVMe tier.
     pub nvme: u64,
+    /// Another node. No node has peers yet: 0.
+    pub peer: u64,
     /// The lake.
     pub lake: u64,
     /// Of all these, bytes that the node had to copy (no RAM left, too many leases).

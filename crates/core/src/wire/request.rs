@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounded;
+use super::{Headers, bounded};
 
 /// One question. Every one has exactly one [`super::Answer`]; a connection answers in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,8 +178,8 @@ pub struct Put {
     pub condition: Condition,
     /// When it is acknowledged.
     pub durability: Durability,
-    /// Content type.
-    pub content_type: Option<String>,
+    /// Content type and so on.
+    pub headers: Headers,
     /// User metadata.
     #[serde(deserialize_with = "bounded::items")]
     pub metadata: Vec<(String, String)>,
@@ -207,8 +207,8 @@ pub struct BeginWrite {
     pub condition: Condition,
     /// When it is acknowledged.
     pub durability: Durability,
-    /// Content type.
-    pub content_type: Option<String>,
+    /// Content type and so on.
+    pub headers: Headers,
     /// User metadata.
     #[serde(deserialize_with = "bounded::items")]
     pub metadata: Vec<(String, String)>,

@@ -149,6 +149,7 @@ impl Connection {
                     session: joined.session.secret,
                     generation: parts.native.generation,
                     node: env!("CARGO_PKG_VERSION").into(),
+                    s3: parts.s3_url.clone(),
                 };
                 if let Err(error) = self.send(&Answer::Welcome(welcome).into()).await {
                     if joined.is_first {

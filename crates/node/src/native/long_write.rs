@@ -64,7 +64,7 @@ pub(super) async fn begin(context: &Context, begin: BeginWrite) -> Result<Answer
         Error::new(Kind::Busy, message).with("writes_max", WRITES_MAX)
     })?;
     let request = WriteRequest {
-        attributes: attributes(begin.content_type, begin.metadata)?,
+        attributes: attributes(begin.headers, begin.metadata)?,
         condition: wanted(begin.condition),
         bytes: begin.bytes,
         ..WriteRequest::default()

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use forebay_core::wire::{Answer, ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
+use forebay_core::wire::{Answer, Headers, ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
 use forebay_core::{BucketName, Kind, ObjectKey, Result};
 use forebay_engine::shown_metadata_name;
-use forebay_lake::ListOptions;
+use forebay_lake::{Attributes, ListOptions};
 
 use super::connection::Context;
 
@@ -36,9 +36,19 @@ pub(super) async fn stat(context: &Context, name: &ObjectName) -> Result<Answer>
         bytes: info.bytes,
         version: info.version.as_str().into(),
         modified: unix_seconds(info.modified),
-        content_type: info.attributes.content_type,
         metadata: shown(&info.attributes.user),
+        headers: headers(info.attributes),
     }))
+}
+
+fn headers(attributes: Attributes) -> Headers {
+    Headers {
+        content_type: attributes.content_type,
+        content_encoding: attributes.content_encoding,
+        content_language: attributes.content_language,
+        content_disposition: attributes.content_disposition,
+        cache_control: attributes.cache_control,
+    }
 }
 
 /// The client's own entries, under the client's own names.

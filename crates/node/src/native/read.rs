@@ -257,6 +257,8 @@ pub(super) fn sources(tiers: LeasedTiers) -> Sources {
     Sources {
         ram: tiers.ram,
         nvme: tiers.nvme,
+        // No node has peers yet.
+        peer: 0,
         lake: tiers.lake,
         copied: tiers.copied,
     }

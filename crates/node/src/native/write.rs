@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::wire::{Answer, BufferPlace, Condition, Durability, Put};
+use forebay_core::wire::{Answer, BufferPlace, Condition, Durability, Headers, Put};
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
 use forebay_engine::{Engine, Finish, WriteCondition, WriteReceipt, WriteRequest, kept_metadata_name};
 use forebay_lake::Attributes;
@@ -22,6 +22,8 @@ const CHUNK_BYTES: usize = 8 << 20;
 const INLINE_BYTES_MAX: usize = 1 << 20;
 /// Names and values of user metadata together, as S3 has it.
 const METADATA_BYTES_MAX: usize = 2048;
+/// The value of one other header.
+const HEADER_BYTES_MAX: usize = 256;
 
 pub(super) async fn allocate(context: &Context, bytes: u64) -> Result<Answer> {
     let staging = Arc::clone(&context.parts.native.staging);
@@ -48,7 +50,7 @@ pub(super) async fn put(context: &Context, put: Put) -> Result<Answer> {
     let (bucket, key) = context.object(&put.object)?;
     let Durability::Lake = put.durability;
     let request = WriteRequest {
-        attributes: attributes(put.content_type, put.metadata)?,
+        attributes: attributes(put.headers, put.metadata)?,
         condition: wanted(put.condition),
         bytes: Some(put.from.bytes),
         ..WriteRequest::default()
@@ -149,10 +151,7 @@ async fn write(
 }
 
 /// What is kept beside the bytes, checked.
-pub(super) fn attributes(
-    content_type: Option<String>,
-    metadata: Vec<(String, String)>,
-) -> Result<Attributes> {
+pub(super) fn attributes(headers: Headers, metadata: Vec<(String, String)>) -> Result<Attributes> {
     let wrong = |message: &str| Err(Error::new(Kind::InvalidInput, message));
     let bytes: usize = metadata
         .iter()
@@ -161,11 +160,13 @@ pub(super) fn attributes(
     if bytes > METADATA_BYTES_MAX {
         return wrong("the metadata is longer than 2048 bytes");
     }
-    if content_type
-        .as_ref()
-        .is_some_and(|text| !is_header_value(text) || text.len() > 256)
-    {
-        return wrong("the content type has characters that a header cannot have");
+    for (name, value) in headers.fields() {
+        if value.is_some_and(|text| !is_header_value(text) || text.len() > HEADER_BYTES_MAX) {
+            let message = "the header is too long or has characters that a header cannot have";
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("header", name)
+                .with("bytes_max", HEADER_BYTES_MAX));
+        }
     }
     let mut user = BTreeMap::new();
     for (name, value) in metadata {
@@ -179,9 +180,12 @@ pub(super) fn attributes(
         user.insert(kept_metadata_name(name.to_ascii_lowercase()), value);
     }
     Ok(Attributes {
-        content_type,
+        content_type: headers.content_type,
+        content_encoding: headers.content_encoding,
+        content_language: headers.content_language,
+        content_disposition: headers.content_disposition,
+        cache_control: headers.cache_control,
         user,
-        ..Attributes::default()
     })
 }
 

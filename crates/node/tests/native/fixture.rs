@@ -8,8 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebay_core::wire::{
-    self, Answer, BufferPlace, Condition, Durability, Failure, Found, FrameHeader, HEADER_BYTES, Hello, Item,
-    ItemRange, ObjectName, Put, Request, Welcome, WrittenFrom,
+    self, Answer, BufferPlace, Condition, Durability, Failure, Found, FrameHeader, HEADER_BYTES, Headers,
+    Hello, Item, ItemRange, ObjectName, Put, Request, Welcome, WrittenFrom,
 };
 use forebay_node::config::Config;
 use forebay_node::{EmbeddedNode, EmbeddedOptions, NativeStats};
@@ -191,7 +191,7 @@ pub(crate) fn put_of(key: &str, buffer: u64, bytes: u64) -> Put {
         },
         condition: Condition::None,
         durability: Durability::Lake,
-        content_type: None,
+        headers: Headers::default(),
         metadata: Vec::new(),
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use forebay_core::wire::{
-    Answer, BeginWrite, Condition, Durability, Failure, FinishWrite, Request, WritePart, WrittenFrom,
+    Answer, BeginWrite, Condition, Durability, Failure, FinishWrite, Headers, Request, WritePart, WrittenFrom,
 };
 
 use crate::fixture::{Client, LONG, TestNode, name, pattern};
@@ -24,7 +24,7 @@ fn begin_of(key: &str) -> BeginWrite {
         bytes: None,
         condition: Condition::None,
         durability: Durability::Lake,
-        content_type: None,
+        headers: Headers::default(),
         metadata: Vec::new(),
     }
 }
@@ -115,7 +115,7 @@ fn an_object_eight_times_the_arena_goes_through_in_parts() {
     let content = pattern(64 << 20, 1);
     let mut begin = begin_of("key");
     begin.bytes = Some(64 << 20);
-    begin.content_type = Some("text/plain".into());
+    begin.headers.content_type = Some("text/plain".into());
     begin.metadata = vec![("owner".into(), "lab".into())];
     let mut writing = Writing::begin(&mut client, begin).unwrap();
     assert_eq!(writing.part_bytes, 2 << 20);
@@ -128,7 +128,7 @@ fn an_object_eight_times_the_arena_goes_through_in_parts() {
     assert!(std::fs::read(lake_of(&node).join("box/key")).unwrap() == content);
     match client.ask(&Request::Stat(name("key"))) {
         Answer::Stat(stat) => {
-            assert_eq!(stat.content_type.as_deref(), Some("text/plain"));
+            assert_eq!(stat.headers.content_type.as_deref(), Some("text/plain"));
             assert_eq!(stat.metadata, [("owner".to_owned(), "lab".to_owned())]);
         }
         other => panic!("{other:?}"),

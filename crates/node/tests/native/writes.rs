@@ -96,7 +96,7 @@ fn metadata_comes_back_and_hostile_metadata_does_not_get_in() {
     let node = TestNode::start();
     let mut client = node.client();
     let mut put = put_of("key", client.staged(b"x").buffer, 1);
-    put.content_type = Some("text/plain".into());
+    put.headers.content_type = Some("text/plain".into());
     put.metadata = vec![("Owner".into(), "lab".into())];
     assert!(matches!(
         client.ask(&Request::Put(put.clone())),
@@ -104,7 +104,7 @@ fn metadata_comes_back_and_hostile_metadata_does_not_get_in() {
     ));
     match client.ask(&Request::Stat(name("key"))) {
         Answer::Stat(stat) => {
-            assert_eq!(stat.content_type.as_deref(), Some("text/plain"));
+            assert_eq!(stat.headers.content_type.as_deref(), Some("text/plain"));
             assert_eq!(stat.metadata, [("owner".to_owned(), "lab".to_owned())]);
         }
         other => panic!("{other:?}"),
