@@ -1,0 +1,274 @@
+"""Tensors as the core takes them: a type of elements, a box of the whole tensor, and where its bytes lie.
+
+What counts as a tensor: of torch plain ones, DTensor, ShardedTensor and everything with the fields of torch's
+`CheckpointableTensor`; of numpy arrays and scalars; whatever else has `__array__`. torch is never imported to look at a
+state: a tensor of it can only come from a program that has it.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from forebay.errors import InvalidInputError, UnsupportedError
+
+#: Words of safetensors for the types of elements; torch and numpy call them the same.
+WORDS = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+    "int16": "I16",
+    "uint16": "U16",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "int32": "I32",
+    "uint32": "U32",
+    "float32": "F32",
+    "complex64": "C64",
+    "float64": "F64",
+    "int64": "I64",
+    "uint64": "U64",
+}
+NAMES = {word: name for name, word in WORDS.items()}
+#: Types that numpy has only with the package ml_dtypes.
+_OF_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Memory of this process that holds a box of a tensor, in C order without gaps."""
+
+    #: Type of the elements, as safetensors calls it.
+    dtype: str
+    #: Shape of the whole tensor.
+    shape: tuple[int, ...]
+    #: Where the box begins.
+    offset: tuple[int, ...]
+    #: Its extent.
+    sizes: tuple[int, ...]
+    #: Where its bytes lie.
+    address: int
+    #: How many.
+    nbytes: int
+    #: What keeps them there.
+    keep: Any
+    #: Bytes that had to be copied to get them there.
+    copied: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the box is the whole tensor."""
+        return self.sizes == self.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A piece to be filled, and what is to be done when it is."""
+
+    piece: Piece
+    #: Brings the bytes to where the tensor is, if they could not be read there.
+    finish: Callable[[], object] | None = None
+
+
+def library(value: Any) -> str | None:
+    """Return whose tensor this is: `t` for torch, `n` for an array, `g` for a scalar of numpy, or nothing."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return "t"
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        if isinstance(value, numpy.generic):
+            return "g" if value.dtype.name in WORDS else None
+        if isinstance(value, numpy.ndarray):
+            return "n" if value.dtype.name in WORDS else None
+    if hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape"):
+        return "n" if str(value.dtype) in WORDS else None
+    return None
+
+
+def identity(value: Any) -> tuple[object, ...] | None:
+    """Return what two names of one memory have in common; `None` if it has no memory."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        if hasattr(value, "local_shards"):
+            return None
+        local = value.to_local() if hasattr(value, "to_local") else value
+        if local.numel() == 0:
+            return None
+        return str(local.device), local.data_ptr(), local.dtype, tuple(local.shape), local.stride(), tuple(value.shape)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.size:
+        data, _ = value.__array_interface__["data"]
+        return "numpy", data, value.dtype.name, value.shape, value.strides
+    return None
+
+
+def pieces(value: Any, name: str) -> list[Piece]:
+    """Return the boxes of a tensor that this process has, as memory on the CPU."""
+    found = []
+    word = word_of(value, name)
+    for local, shape, offset in _locals(value, name):
+        sizes = tuple(local.shape)
+        if math.prod(sizes) == 0 and sizes != shape:
+            continue  # this rank has nothing of it
+        memory, address, nbytes, copied = _memory(local)
+        found.append(Piece(word, shape, offset, sizes, address, nbytes, memory, copied))
+    return found
+
+
+def targets(value: Any, name: str) -> list[Target]:
+    """Return the boxes of a tensor that this process has, as memory to be filled."""
+    found = []
+    word = word_of(value, name)
+    for local, shape, offset in _locals(value, name):
+        sizes = tuple(local.shape)
+        if math.prod(sizes) == 0:
+            continue
+        place, finish = local, None
+        if not _is_plain(local):
+            place, finish = _beside(local)
+        memory, address, nbytes, _ = _memory(place)
+        found.append(Target(Piece(word, shape, offset, sizes, address, nbytes, memory), finish))
+    return found
+
+
+def word_of(value: Any, name: str) -> str:
+    """Return the type of its elements as safetensors calls it."""
+    dtype = str(value.dtype).removeprefix("torch.") if library(value) == "t" else _numpy_name(value.dtype)
+    word = WORDS.get(dtype)
+    if word is None:
+        message = f"elements of type {dtype} cannot be saved; convert the tensor, or take it out of the state"
+        raise UnsupportedError(message, [("tensor", name)])
+    return word
+
+
+def empty(word: str, shape: tuple[int, ...], kind: str) -> Any:
+    """Return new memory for a tensor of torch (`t`) or an array of numpy."""
+    name = NAMES[word]
+    if kind == "t":
+        import torch
+
+        dtype = getattr(torch, name, None)
+        if dtype is None:
+            raise UnsupportedError(f"this version of torch has no {name}; update torch")
+        return torch.empty(shape, dtype=dtype)
+    return _numpy_empty(name, shape)
+
+
+def view_of(buffer: Any, word: str, shape: tuple[int, ...], kind: str) -> Any:
+    """Return a tensor over memory that is there, without a copy."""
+    name = NAMES[word]
+    if kind == "t":
+        import torch
+
+        from forebay._torch import frombuffer
+
+        return frombuffer(buffer, getattr(torch, name)).reshape(shape)
+    import numpy
+
+    return numpy.frombuffer(buffer, dtype=_numpy_dtype(name)).reshape(shape)
+
+
+def _numpy_name(dtype: Any) -> str:
+    return str(getattr(dtype, "name", dtype))
+
+
+def _numpy_dtype(name: str) -> Any:
+    import numpy
+
+    if name in _OF_ML_DTYPES:
+        try:
+            import ml_dtypes
+        except ImportError:
+            message = f"numpy has no {name}; install torch or the package ml_dtypes to load it"
+            raise UnsupportedError(message) from None
+        return numpy.dtype(getattr(ml_dtypes, name))
+    return numpy.dtype(name)
+
+
+def _numpy_empty(name: str, shape: tuple[int, ...]) -> Any:
+    import numpy
+
+    return numpy.empty(shape, dtype=_numpy_dtype(name))
+
+
+def _locals(value: Any, name: str) -> list[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
+    """Local tensors, each with the shape of the whole and where it lies in it."""
+    if hasattr(value, "local_shards"):
+        shape = tuple(value.size())
+        return [(shard.tensor.detach(), shape, tuple(shard.metadata.shard_offsets)) for shard in value.local_shards()]
+    if hasattr(value, "__create_chunk_list__") and hasattr(value, "to_local"):
+        return _of_dtensor(value, name)
+    if hasattr(value, "global_shape") and hasattr(value, "local_offsets"):
+        return [
+            (
+                value.detach()[tuple(slice(o, o + s) for o, s in zip(at, sizes, strict=True))],
+                tuple(value.global_shape),
+                to,
+            )
+            for at, sizes, to in zip(value.local_offsets, value.local_sizes, value.global_offsets, strict=True)
+        ]
+    if library(value) == "t":
+        local = value.detach()
+    else:
+        import numpy
+
+        local = value if isinstance(value, numpy.ndarray) else numpy.asarray(value)
+    shape = tuple(int(size) for size in local.shape)
+    return [(local, shape, (0,) * len(shape))]
+
+
+def _of_dtensor(value: Any, name: str) -> list[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
+    chunks = value.__create_chunk_list__()
+    if len(chunks) != 1:
+        raise UnsupportedError("a DTensor whose local tensor is not one box cannot be saved", [("tensor", name)])
+    local = value.to_local().detach()
+    if tuple(local.shape) != tuple(chunks[0].sizes):
+        raise InvalidInputError("a DTensor's local tensor has not the shape of its chunk", [("tensor", name)])
+    return [(local, tuple(value.shape), tuple(chunks[0].offsets))]
+
+
+def _is_plain(local: Any) -> bool:
+    """Whether bytes can be read straight into it."""
+    if library(local) == "t":
+        return local.device.type == "cpu" and local.is_contiguous() and not local.is_conj() and not local.is_neg()
+    return bool(local.flags.c_contiguous and local.dtype.isnative and local.flags.writeable)
+
+
+def _beside(local: Any) -> tuple[Any, Callable[[], object]]:
+    """Memory of the same shape, and how its bytes get to where they belong."""
+    if library(local) == "t":
+        import torch
+
+        place = torch.empty(local.shape, dtype=local.dtype, pin_memory=local.device.type == "cuda")
+        return place, lambda: local.copy_(place)
+    import numpy
+
+    if not local.flags.writeable:
+        raise InvalidInputError("an array to load into is read-only")
+    array = numpy.empty(local.shape, dtype=local.dtype.newbyteorder("="))
+    return array, lambda: numpy.copyto(local, array)
+
+
+def _memory(local: Any) -> tuple[Any, int, int, int]:
+    """Contiguous bytes on the CPU: what keeps them, address, how many, how many of them were copied."""
+    if library(local) != "t":
+        import numpy
+
+        plain = numpy.ascontiguousarray(local, dtype=local.dtype.newbyteorder("<")).reshape(local.shape)
+        copied = 0 if numpy.shares_memory(plain, local) or not plain.size else plain.nbytes
+        return plain, plain.__array_interface__["data"][0], plain.nbytes, copied
+    import torch
+
+    if local.layout != torch.strided or local.device.type == "meta":
+        raise UnsupportedError(f"a tensor on {local.device} with layout {local.layout} has no plain bytes")
+    plain = local.cpu().resolve_conj().resolve_neg().contiguous()
+    nbytes = plain.numel() * plain.element_size()
+    copied = nbytes if nbytes and plain.data_ptr() != local.data_ptr() else 0
+    return plain, plain.data_ptr(), nbytes, copied
