@@ -84,8 +84,8 @@ class DecodedBatch:
 
 
 def _plain(value: Any) -> Any:
-    """A number of a packed field as Python's; a row of one as it is."""
-    return value.item() if value.ndim == 0 else value
+    """A number of a packed field as Python's; a date, or a row of several, as it is."""
+    return value.item() if value.ndim == 0 and value.dtype.kind not in "mM" else value
 
 
 def _again(values: list[Any], name: str) -> Any:

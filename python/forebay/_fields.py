@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from forebay import _rows
 from forebay.errors import CorruptError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -74,6 +75,10 @@ class Column:
 
 def decode(batch: _native.Batch, field: str, how: Decoder, encodings: Mapping[str, str]) -> Column:
     """Return a field of all samples of a batch."""
+    encoding = encodings.get(field)
+    if encoding is not None and encoding.startswith(_rows.PREFIX) and how in ("auto", "int", "float", "str"):
+        values, packed = _rows.decode(batch, field, encoding)
+        return Column(*((values, packed) if how == "auto" else _rows.convert(values, packed, str(how))))
     if how == "auto":
         return _auto(batch, field, encodings.get(field))
     if how == "int":
@@ -96,7 +101,7 @@ def decode(batch: _native.Batch, field: str, how: Decoder, encodings: Mapping[st
 
 def apply(function: Callable[[Any], Any], value: Any) -> Any:
     """Return what a function makes of a value, or the exception that it or the value is."""
-    if isinstance(value, Exception):
+    if value is None or isinstance(value, Exception):
         return value
     try:
         return function(value)

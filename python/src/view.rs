@@ -8,6 +8,7 @@ use std::ffi::c_int;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
+use forebay_loader::Memory;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::ffi;
@@ -23,19 +24,29 @@ const ALONE_BYTES_MIN: usize = 256 << 10;
 /// How Python makes a view again: a function and its arguments, the node's address, the handle and which bytes of it; or nothing.
 type Pickled<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
 
-/// Bytes of a client's view, or a part of them.
+/// Bytes of a client's view or of this process, or a part of them.
 #[derive(Clone)]
 pub(crate) struct Part {
     /// `None`: there are no bytes.
-    view: Option<forebay_client::View>,
+    memory: Option<Memory>,
     range: Range<usize>,
+}
+
+impl Part {
+    /// The client's view, if the bytes lie in one.
+    fn view(&self) -> Option<&forebay_client::View> {
+        match &self.memory {
+            Some(Memory::View(view)) => Some(view),
+            _ => None,
+        }
+    }
 }
 
 impl Deref for Part {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = self.view.as_deref().unwrap_or_default();
+        let bytes = self.memory.as_deref().unwrap_or_default();
         bytes.get(self.range.clone()).unwrap_or_default()
     }
 }
@@ -53,14 +64,14 @@ pub(crate) struct View {
 impl View {
     pub(crate) fn new(address: Arc<str>, view: forebay_client::View) -> Self {
         let range = 0..view.len();
-        Self::part(address, Some(view), range)
+        Self::part(address, Some(Memory::View(view)), range)
     }
 
-    /// A part of a client's view; `None` has no bytes.
-    pub(crate) fn part(address: Arc<str>, view: Option<forebay_client::View>, range: Range<usize>) -> Self {
+    /// A part of some memory; `None` has no bytes.
+    pub(crate) fn part(address: Arc<str>, memory: Option<Memory>, range: Range<usize>) -> Self {
         Self {
             address,
-            view: Mutex::new(Some(Part { view, range })),
+            view: Mutex::new(Some(Part { memory, range })),
             kept: Mutex::new(None),
             exports: Exports::default(),
         }
@@ -150,8 +161,8 @@ impl View {
     /// The object, as `bucket/key`.
     #[getter]
     fn name(&self) -> PyResult<String> {
-        let view = self.share()?.view;
-        Ok(view.map_or_else(String::new, |view| {
+        let part = self.share()?;
+        Ok(part.view().map_or_else(String::new, |view| {
             format!("{}/{}", view.object().bucket, view.object().key)
         }))
     }
@@ -159,14 +170,16 @@ impl View {
     /// The version that the bytes belong to.
     #[getter]
     fn version(&self) -> PyResult<String> {
-        let view = self.share()?.view;
-        Ok(view.map_or_else(String::new, |view| view.version().to_owned()))
+        let part = self.share()?;
+        Ok(part
+            .view()
+            .map_or_else(String::new, |view| view.version().to_owned()))
     }
 
     /// Size of the whole object.
     #[getter]
     fn object_bytes(&self) -> PyResult<u64> {
-        Ok(self.share()?.view.map_or(0, |view| view.object_bytes()))
+        Ok(self.share()?.view().map_or(0, forebay_client::View::object_bytes))
     }
 
     /// Where in the object the bytes start.
@@ -174,13 +187,13 @@ impl View {
     fn offset(&self) -> PyResult<u64> {
         let part = self.share()?;
         let start = part.range.start as u64;
-        Ok(part.view.map_or(0, |view| view.offset() + start))
+        Ok(part.view().map_or(0, |view| view.offset() + start))
     }
 
     /// Whether the bytes lie in the node's own memory; `False` if they were copied.
     #[getter]
     fn is_mapped(&self) -> PyResult<bool> {
-        Ok(self.share()?.view.is_some_and(|view| view.is_mapped()))
+        Ok(self.share()?.view().is_some_and(forebay_client::View::is_mapped))
     }
 
     /// Whether it was released.
@@ -192,7 +205,8 @@ impl View {
     /// Where the bytes came from, as `forebay.Sources`; of a part those of the whole range that was read with it.
     #[getter]
     fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let sources = self.share()?.view.map(|view| view.sources()).unwrap_or_default();
+        let part = self.share()?;
+        let sources = part.view().map(forebay_client::View::sources).unwrap_or_default();
         let class = py.import("forebay.objects")?.getattr("Sources")?;
         class.call1((sources.ram, sources.nvme, sources.lake, sources.copied))
     }
@@ -207,14 +221,15 @@ impl View {
     /// Pickles as a handle: whoever unpickles it looks at the same memory, or reads the same version again.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Pickled<'py>> {
         let part = self.share()?;
-        let Some(view) = part.view else {
-            // No bytes of no object: plain bytes are all there is to say.
-            return Ok((py.import("builtins")?.getattr("bytes")?, PyTuple::empty(py)));
+        let Some(view) = part.view() else {
+            // Bytes of no object: they are all there is to say.
+            let bytes = (copied(py, &part)?,).into_pyobject(py)?;
+            return Ok((py.import("builtins")?.getattr("bytes")?, bytes));
         };
         let handle = view.handle().encode().map_err(|why| error::to_err(py, &why))?;
         let handle = PyBytes::new(py, &handle);
         let open = py.import("forebay._views")?.getattr("open_handle")?;
-        let range = part.range;
+        let range = part.range.clone();
         let args = if range == (0..view.len()) {
             (&*self.address, handle).into_pyobject(py)?
         } else {
@@ -232,19 +247,19 @@ impl View {
             .filter(|end| *end <= part.range.len())
             .ok_or_else(|| error::invalid(py, "the part lies behind the end of the view"))?;
         let range = part.range.start + start..part.range.start + end;
-        Ok(Self::part(Arc::clone(&self.address), part.view, range))
+        Ok(Self::part(Arc::clone(&self.address), part.memory, range))
     }
 
     fn __repr__(&self) -> String {
         match &*self.view.lock() {
-            Some(part) => match &part.view {
+            Some(part) => match part.view() {
                 Some(view) => format!(
                     "<forebay.View of {} bytes of {}/{}>",
                     part.len(),
                     view.object().bucket,
                     view.object().key
                 ),
-                None => "<forebay.View of no bytes>".to_owned(),
+                None => format!("<forebay.View of {} bytes>", part.len()),
             },
             None => "<forebay.View, released>".to_owned(),
         }

@@ -5,16 +5,28 @@
 //! filter passes over row groups without reading them. Column chunks have no CRC32C here: they are read as pages, which have checksums of
 //! their own where the writer asked for them.
 //!
+//! Rows are read in three steps: the footer ([`ParquetFile`]), the pages of a column ([`PageTable`]), and what a page decodes to ([`Slab`]).
+//!
 //! [`index_footer`] is for a reader that fetches the end of a file; [`ParquetScanner`] for one that has the whole file streaming by. The
 //! footer is parsed by the `parquet` crate, whose numbers are compared with the file before they are used. Petastorm's tables are ordinary
 //! Parquet; its pickled schema is never looked at. Limits: footers up to [`FOOTER_BYTES_MAX`], no encryption.
 
+mod decode;
+mod file;
+mod nested;
+mod schema;
 mod statistics;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use forebay_core::{Error, Kind, Result};
-use parquet::file::metadata::{
-    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
-};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+
+pub use decode::{Pieces, SLAB_BYTES_MAX, Slab, decode};
+pub use file::{PageTable, ParquetFile};
+pub use nested::Nested;
+pub use schema::{ENCODING_PREFIX, Leaf, ValueKind, parse_encoding};
 
 use crate::index::{FIELDS_MAX, Field, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use crate::scan::{SampleSink, ShardScanner};
@@ -61,47 +73,47 @@ fn damaged(what: &str) -> Error {
 
 /// The index of a file from its footer: the last [`footer_bytes`] of it, or more.
 pub fn index_footer(end_of_file: &[u8], record: ShardRecord) -> Result<ShardIndex> {
+    let file =
+        ParquetFile::parse(end_of_file, record.bytes).map_err(|error| error.with("shard", &record.name))?;
+    index_file(&file, record)
+}
+
+/// The index of a file whose footer was read.
+pub fn index_file(file: &ParquetFile, record: ShardRecord) -> Result<ShardIndex> {
     let mut builder = ShardIndexBuilder::new(ShardIndexOptions::default());
-    read_footer(end_of_file, record.bytes, &mut builder)
-        .map_err(|error| error.with("shard", &record.name))?;
+    emit(file, &mut builder).map_err(|error| error.with("shard", &record.name))?;
     Ok(builder.finish(record))
 }
 
 fn read_footer(end_of_file: &[u8], file_bytes: u64, sink: &mut dyn SampleSink) -> Result<()> {
-    let footer_bytes = footer_bytes(end_of_file)?;
-    let start = end_of_file.len().checked_sub(footer_bytes);
-    let start = start.ok_or_else(|| damaged("is shorter than its footer"))?;
-    let footer = &end_of_file[start..end_of_file.len() - TAIL_BYTES];
-    let footer = ParquetMetaDataReader::decode_metadata(footer)
-        .map_err(|why| damaged("has a footer that cannot be read").caused_by(why))?;
-    let data_end = file_bytes.checked_sub(footer_bytes as u64);
-    let data_end = data_end.ok_or_else(|| damaged("is shorter than its footer"))?;
-    emit(&footer, data_end, sink)
+    emit(&ParquetFile::parse(end_of_file, file_bytes)?, sink)
 }
 
-fn emit(footer: &ParquetMetaData, data_end: u64, sink: &mut dyn SampleSink) -> Result<()> {
-    let groups = footer.row_groups();
-    let column_count = footer.file_metadata().schema_descr().num_columns();
-    if column_count > FIELDS_MAX || groups.iter().any(|group| group.num_columns() != column_count) {
+/// Runs a part of the `parquet` crate that is known to panic on some hostile files; a panic is an error of the file.
+fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(ParquetError::General(
+            "the reader of the file has panicked".into(),
+        ))
+    })
+}
+
+fn emit(file: &ParquetFile, sink: &mut dyn SampleSink) -> Result<()> {
+    let groups = file.footer.row_groups();
+    let leaves = file.leaves();
+    if leaves.len() > FIELDS_MAX || groups.iter().any(|group| group.num_columns() != leaves.len()) {
         return Err(damaged(
             "has too many columns, or other columns in some row groups",
         ));
     }
-    let summary = statistics::Summary::of(footer);
+    let summary = statistics::Summary::of(file);
     sink.columns(summary.columns())?;
-    let names: Vec<String> = footer
-        .file_metadata()
-        .schema_descr()
-        .columns()
-        .iter()
-        .map(|column| column.path().string())
-        .collect();
     for (number, group) in groups.iter().enumerate() {
         let rows = rows(group).map_err(|error| error.with("row_group", number))?;
-        let fields: Vec<Field<'_>> = names
+        let fields: Vec<Field<'_>> = leaves
             .iter()
             .zip(group.columns())
-            .map(|(name, chunk)| field(name, chunk, data_end))
+            .map(|(leaf, chunk)| field(&leaf.name, chunk, file.data_end))
             .collect::<Result<_>>()
             .map_err(|error| error.with("row_group", number))?;
         if rows > 0 {

@@ -18,6 +18,8 @@ use forebay_dataset::tokens::TokenWindows;
 
 use crate::fetch::fetch;
 use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
+use crate::process::PerProcess;
+use crate::rows::Rows;
 use crate::sample::SampleBytes;
 use crate::source::{self, Source};
 
@@ -42,6 +44,8 @@ pub struct DatasetOptions {
     pub build_threads: usize,
     /// Whether somebody wants to stop the building of the index.
     pub interrupt: Option<Interrupt>,
+    /// Bytes of decoded pages of Parquet that this process keeps.
+    pub decoded_bytes_max: u64,
 }
 
 impl Default for DatasetOptions {
@@ -56,6 +60,7 @@ impl Default for DatasetOptions {
             labels: Labels::None,
             build_threads: 4,
             interrupt: None,
+            decoded_bytes_max: 512 << 20,
         }
     }
 }
@@ -82,6 +87,18 @@ pub(crate) struct Inner {
     names: HashMap<Box<str>, Arc<str>>,
     fields: Vec<String>,
     shape: Arc<Shape>,
+    access: Access,
+    pub(crate) rows: PerProcess<Rows>,
+    pub(crate) decoded_bytes_max: u64,
+}
+
+/// How samples are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// As byte ranges of their shards.
+    Ranges,
+    /// As rows of Parquet.
+    Rows,
 }
 
 /// Where a shard lies.
@@ -98,6 +115,11 @@ impl ShardPlace {
     /// Whether single samples can be read.
     pub(crate) fn check_random_access(&self) -> Result<()> {
         self.record.check_random_access()
+    }
+
+    /// Bytes of the object.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.record.bytes
     }
 
     pub(crate) fn record_layout(&self) -> Layout {
@@ -120,6 +142,7 @@ impl Dataset {
         let (index, origin) = indexing::open(client, &source, &options, progress)?;
         let shards = places(&index, &source)?;
         let shape = shape(&index, &shards)?;
+        let access = access(&shards)?;
         let names = index.head().meta().fields.iter();
         let names: HashMap<Box<str>, Arc<str>> = names
             .map(|name| (name.as_str().into(), name.as_str().into()))
@@ -143,6 +166,9 @@ impl Dataset {
             names,
             fields: options.fields,
             shape: Arc::new(shape),
+            access,
+            rows: PerProcess::default(),
+            decoded_bytes_max: options.decoded_bytes_max,
         })))
     }
 
@@ -245,12 +271,20 @@ impl Inner {
         self.shards.iter().try_for_each(ShardPlace::check_random_access)
     }
 
+    /// How its samples are read.
+    pub(crate) fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Whether a field of this name is wanted.
+    pub(crate) fn is_wanted(&self, name: &str) -> bool {
+        self.fields.is_empty() || self.fields.iter().any(|wanted| wanted == name)
+    }
+
     /// Leaves the fields that are wanted.
     pub(crate) fn select(&self, sample: &mut Sample<'_>) {
         if !self.fields.is_empty() {
-            sample
-                .fields
-                .retain(|field| self.fields.iter().any(|wanted| wanted == field.name));
+            sample.fields.retain(|field| self.is_wanted(field.name));
         }
     }
 
@@ -284,6 +318,22 @@ fn places(index: &Index, source: &Source) -> Result<Vec<ShardPlace>> {
         });
     }
     Ok(places)
+}
+
+/// How the samples of these shards are read: all the same way.
+fn access(places: &[ShardPlace]) -> Result<Access> {
+    let rows = places
+        .iter()
+        .filter(|place| place.record.format == Format::Parquet)
+        .count();
+    match rows {
+        0 => Ok(Access::Ranges),
+        all if all == places.len() => Ok(Access::Rows),
+        _ => {
+            let message = "Parquet and other shards cannot be one dataset; mix two datasets instead";
+            Err(Error::new(Kind::InvalidInput, message))
+        }
+    }
 }
 
 /// Samples and bytes of each shard, and which data it is.

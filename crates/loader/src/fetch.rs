@@ -13,8 +13,9 @@ use forebay_dataset::index::{Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
 use forebay_dataset::shard::Layout;
 
-use crate::dataset::Inner;
-use crate::sample::{FieldBytes, SampleBytes};
+use crate::dataset::{Access, Inner};
+use crate::rows;
+use crate::sample::{FieldBytes, Memory, SampleBytes};
 
 /// Bytes between two samples that are read along with them: headers of a tar.
 const GAP_BYTES_MAX: u64 = 4 << 10;
@@ -45,6 +46,14 @@ struct Run {
 
 /// Reads these samples of a dataset; each has a result of its own.
 pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
+    match dataset.access() {
+        Access::Ranges => fetch_ranges(dataset, source, numbers),
+        Access::Rows => rows::fetch(dataset, source, numbers),
+    }
+}
+
+/// Reads samples that lie in their shards as they are.
+fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
     let started = Instant::now();
     let mut samples = Vec::with_capacity(numbers.len());
     for number in numbers {
@@ -181,8 +190,8 @@ fn cut(
             }
             _ => 0..0,
         };
-        let view = view.filter(|_| field.bytes > 0).cloned();
-        let bytes = FieldBytes::new(name, view, range);
+        let memory = view.filter(|_| field.bytes > 0).cloned().map(Memory::View);
+        let bytes = FieldBytes::new(name, memory, range);
         if field
             .crc32c
             .is_some_and(|expected| crc32c::crc32c(&bytes) != expected)
@@ -205,7 +214,7 @@ fn cut(
 }
 
 /// What the error of a range means for a sample.
-fn explain(error: &Error) -> Error {
+pub(crate) fn explain(error: &Error) -> Error {
     match error.kind() {
         Kind::Changed | Kind::PreconditionFailed => {
             let message = "the shard was replaced since it was indexed; open the dataset again to index it (forebay dataset index URL)";

@@ -9,12 +9,13 @@ mod stored;
 
 use forebay_client::Client;
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::index::{Index, IndexBuilder, ShardIndex};
+use forebay_dataset::index::{Index, IndexBuilder};
 use forebay_dataset::raw::{RawBuilder, RawObject};
 use forebay_dataset::shard::ShardRecord;
 
 use crate::DatasetOptions;
 use crate::source::{Base, RawFolder, ShardObject, Source};
+use build::Built;
 use stored::{Place, Stored, Written};
 
 /// What is done if there is no index, or one that does not fit.
@@ -164,15 +165,21 @@ impl Indexing<'_> {
     }
 
     /// New shards and, between them, those of the stored index.
-    fn join(&self, built: Vec<Option<ShardIndex>>, stored: Option<&Index>) -> Result<Vec<u8>> {
+    fn join(&self, built: Built, stored: Option<&Index>) -> Result<Vec<u8>> {
         let mut index = IndexBuilder::new();
+        let known = stored
+            .iter()
+            .flat_map(|stored| stored.head().meta().encodings.iter());
+        for (field, encoding) in known.chain(&built.encodings) {
+            index.encoding(field, encoding);
+        }
         for (field, encoding) in self.encodings {
             index.encoding(field, encoding);
         }
         if let Some(tokens) = &self.options.tokens {
             index.option("tokens", stored::token_text(tokens));
         }
-        for (number, shard) in (0_u32..).zip(built) {
+        for (number, shard) in (0_u32..).zip(built.shards) {
             let missing = || Error::new(Kind::Internal, "a shard was neither built nor stored");
             let shard = match shard {
                 Some(shard) => shard,

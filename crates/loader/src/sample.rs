@@ -1,7 +1,8 @@
-//! A sample as it is handed over: its fields as parts of views.
+//! A sample as it is handed over: its fields as parts of memory.
 //!
-//! The bytes lie where the node keeps them; a view holds its lease until the last field that looks at it is gone. Samples that lie side by side
-//! may share one view. Everything here is cheap to clone and may go to other threads.
+//! The bytes of plain shards lie where the node keeps them; a view holds its lease until the last field that looks at it is gone. What had to be decoded
+//! or decompressed first (rows of Parquet, shards that are compressed as a whole) lies on the heap of this process and is shared the same way.
+//! Samples that lie side by side may share memory. Everything here is cheap to clone and may go to other threads.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -38,20 +39,56 @@ impl SampleBytes {
     }
 }
 
+/// What holds the bytes of a field.
+#[derive(Clone)]
+pub enum Memory {
+    /// A lease of the node.
+    View(View),
+    /// Memory of this process.
+    Heap(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::View(view) => view,
+            Self::Heap(bytes) => (**bytes).as_ref(),
+        }
+    }
+}
+
 /// One field of a sample. Reads as a slice.
 #[derive(Clone)]
 pub struct FieldBytes {
     name: Arc<str>,
     /// `None`: it is empty.
-    view: Option<View>,
-    /// Inside of the view.
+    memory: Option<Memory>,
+    /// Inside of the memory.
     range: Range<usize>,
+    is_null: bool,
 }
 
 impl FieldBytes {
-    /// `range` must lie inside of the view.
-    pub(crate) fn new(name: Arc<str>, view: Option<View>, range: Range<usize>) -> Self {
-        Self { name, view, range }
+    /// `range` must lie inside of the memory.
+    pub(crate) fn new(name: Arc<str>, memory: Option<Memory>, range: Range<usize>) -> Self {
+        Self {
+            name,
+            memory,
+            range,
+            is_null: false,
+        }
+    }
+
+    /// A field that its format says is null.
+    pub(crate) fn null(name: Arc<str>) -> Self {
+        Self {
+            name,
+            memory: None,
+            range: 0..0,
+            is_null: true,
+        }
     }
 
     /// Its name.
@@ -60,13 +97,19 @@ impl FieldBytes {
         &self.name
     }
 
-    /// The view that it lies in, which holds the memory; `None` if it is empty.
+    /// Whether it is there as a null of its format, which is not the same as empty.
     #[must_use]
-    pub fn view(&self) -> Option<&View> {
-        self.view.as_ref()
+    pub fn is_null(&self) -> bool {
+        self.is_null
     }
 
-    /// Which bytes of the view it is.
+    /// What holds its bytes; `None` if it is empty.
+    #[must_use]
+    pub fn memory(&self) -> Option<&Memory> {
+        self.memory.as_ref()
+    }
+
+    /// Which bytes of the memory it is.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()
@@ -77,7 +120,7 @@ impl Deref for FieldBytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = self.view.as_deref().unwrap_or_default();
+        let bytes = self.memory.as_deref().unwrap_or_default();
         bytes.get(self.range.clone()).unwrap_or_default()
     }
 }

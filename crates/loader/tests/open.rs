@@ -38,7 +38,7 @@ fn a_field_without_bytes_is_there_and_empty() {
     let dataset = node.open("lake/empty/0.tar");
     let sample = dataset.sample(0).unwrap();
     assert_eq!(sample.field("bin").unwrap().len(), 0);
-    assert!(sample.field("bin").unwrap().view().is_none());
+    assert!(sample.field("bin").unwrap().memory().is_none());
     assert_eq!(&**dataset.sample(1).unwrap().field("bin").unwrap(), b"x");
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::mds::MdsEncoding;
+use forebay_dataset::parquet::{ValueKind, parse_encoding};
 use forebay_dataset::tfrecord::{decode_example, decode_sequence_example};
 use forebay_loader::{FieldBytes, SampleBytes};
 use pyo3::ffi;
@@ -43,6 +44,7 @@ impl Batch {
         let list = PyList::empty(py);
         for sample in &self.samples {
             let value = match sample.field(field) {
+                Some(bytes) if bytes.is_null() => Ok(py.None().into_bound(py)),
                 Some(bytes) => read(bytes)?,
                 None => Err(Error::new(Kind::Corrupt, "the sample has no such field")),
             };
@@ -56,7 +58,7 @@ impl Batch {
 
     fn view<'py>(&self, py: Python<'py>, bytes: &FieldBytes) -> PyResult<Bound<'py, View>> {
         let address = Arc::clone(&self.address);
-        Bound::new(py, View::part(address, bytes.view().cloned(), bytes.range()))
+        Bound::new(py, View::part(address, bytes.memory().cloned(), bytes.range()))
     }
 }
 
@@ -153,7 +155,12 @@ impl Batch {
         let parts: Option<Vec<&[u8]>> = self
             .samples
             .iter()
-            .map(|sample| sample.field(field).map(|bytes| &**bytes))
+            .map(|sample| {
+                sample
+                    .field(field)
+                    .filter(|bytes| !bytes.is_null())
+                    .map(|bytes| &**bytes)
+            })
             .collect();
         let Some(parts) = parts else { return Ok(None) };
         let width = parts.first().map_or(0, |part| part.len());
@@ -170,6 +177,22 @@ impl Batch {
             Ok(forebay_dataset::mds::MdsValue::Bytes(_)) => Ok(Ok(self.view(py, bytes)?.into_any())),
             Ok(value) => values::mds(py, &value).map(Ok),
             Err(why) => Ok(Err(why)),
+        })
+    }
+
+    /// The column of Parquet of each sample, decoded as its encoding says; nulls are `None`.
+    fn rows<'py>(&self, py: Python<'py>, field: &str, encoding: &str) -> PyResult<Bound<'py, PyList>> {
+        let Some((kind, lists)) = parse_encoding(encoding) else {
+            return Err(error::invalid(
+                py,
+                format!("no encoding of a column: {encoding:?}"),
+            ));
+        };
+        self.column(py, field, |bytes| {
+            if kind == ValueKind::Bytes && lists == 0 {
+                return Ok(Ok(self.view(py, bytes)?.into_any()));
+            }
+            values::row(py, kind, lists > 0, bytes)
         })
     }
 

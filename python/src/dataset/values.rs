@@ -2,7 +2,9 @@
 //!
 //! Arrays become numpy arrays with memory of their own, so numpy must be there; nothing else imports it.
 
+use forebay_core::{Error, Kind, Result};
 use forebay_dataset::mds::{MdsArray, MdsValue};
+use forebay_dataset::parquet::{Nested, ValueKind};
 use forebay_dataset::tfrecord::{Feature, Features, SequenceExample};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PyString};
@@ -103,5 +105,82 @@ fn feature<'py>(py: Python<'py>, feature: &Feature<'_>) -> PyResult<Bound<'py, P
             let bytes: Vec<u8> = all.iter().flat_map(|number| number.to_le_bytes()).collect();
             numbers(py, PyByteArray::new(py, &bytes), "int64")
         }
+    }
+}
+
+/// A value of a column of Parquet, or a list of them.
+pub(super) fn row<'py>(
+    py: Python<'py>,
+    kind: ValueKind,
+    is_list: bool,
+    bytes: &[u8],
+) -> PyResult<Result<Bound<'py, PyAny>>> {
+    if !is_list {
+        return value(py, kind, bytes);
+    }
+    match Nested::read(bytes) {
+        Ok(nested) => list(py, kind, &nested),
+        Err(why) => Ok(Err(why)),
+    }
+}
+
+fn list<'py>(py: Python<'py>, kind: ValueKind, nested: &Nested<'_>) -> PyResult<Result<Bound<'py, PyAny>>> {
+    match nested {
+        Nested::Null => Ok(Ok(py.None().into_bound(py))),
+        Nested::Value(bytes) => value(py, kind, bytes),
+        Nested::Packed(bytes) => numbers_of(py, kind, bytes).map(Ok),
+        Nested::List(elements) => {
+            let found = PyList::empty(py);
+            for element in elements {
+                match list(py, kind, element)? {
+                    Ok(element) => found.append(element)?,
+                    Err(why) => return Ok(Err(why)),
+                }
+            }
+            Ok(Ok(found.into_any()))
+        }
+    }
+}
+
+/// One value as Python's own; a date or time as numpy's.
+fn value<'py>(py: Python<'py>, kind: ValueKind, bytes: &[u8]) -> PyResult<Result<Bound<'py, PyAny>>> {
+    Ok(Ok(match kind {
+        ValueKind::Text => match std::str::from_utf8(bytes) {
+            Ok(text) => PyString::new(py, text).into_any(),
+            Err(why) => {
+                let error = Error::new(Kind::Corrupt, "the column is no UTF-8 text");
+                return Ok(Err(error.caused_by(why)));
+            }
+        },
+        ValueKind::Bytes => PyBytes::new(py, bytes).into_any(),
+        ValueKind::Decimal(_) => {
+            let text = String::from_utf8_lossy(bytes);
+            py.import("decimal")?.getattr("Decimal")?.call1((text,))?
+        }
+        kind => {
+            let one = numbers_of(py, kind, bytes)?.get_item(0)?;
+            match kind {
+                ValueKind::Date
+                | ValueKind::TimestampMs
+                | ValueKind::TimestampUs
+                | ValueKind::TimestampNs => one,
+                _ => one.call_method0("item")?,
+            }
+        }
+    }))
+}
+
+/// Values of one width as an array.
+fn numbers_of<'py>(py: Python<'py>, kind: ValueKind, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    let memory = PyByteArray::new(py, bytes);
+    match kind {
+        ValueKind::Date => {
+            let days = numbers(py, memory, "int32")?;
+            days.call_method1("astype", ("datetime64[D]",))
+        }
+        ValueKind::TimestampMs => numbers(py, memory, "datetime64[ms]"),
+        ValueKind::TimestampUs => numbers(py, memory, "datetime64[us]"),
+        ValueKind::TimestampNs => numbers(py, memory, "datetime64[ns]"),
+        kind => numbers(py, memory, &kind.to_string()),
     }
 }

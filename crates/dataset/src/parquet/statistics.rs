@@ -4,9 +4,10 @@
 //! texts that may have been cut to more than [`TEXT_BYTES_MAX`], and NaN.
 
 use parquet::basic::ConvertedType;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
+use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
 
+use super::file::ParquetFile;
 use crate::index::{ColumnKind, ColumnSpec, Value};
 
 /// Longer texts are not worth their place in an index.
@@ -22,14 +23,14 @@ pub(super) struct Summary<'a> {
 }
 
 impl<'a> Summary<'a> {
-    pub(super) fn of(footer: &'a ParquetMetaData) -> Self {
-        let groups = footer.row_groups();
+    pub(super) fn of(file: &'a ParquetFile) -> Self {
+        let groups = file.footer.row_groups();
         let mut summary = Self {
             columns: Vec::new(),
             values: vec![Vec::new(); groups.len()],
         };
-        let columns = footer.file_metadata().schema_descr().columns();
-        for (number, column) in columns.iter().enumerate().take(COLUMNS_MAX) {
+        let leaves = file.leaves().iter().enumerate().take(COLUMNS_MAX);
+        for (number, leaf) in leaves.filter(|(_, leaf)| !leaf.is_list()) {
             let bounds: Option<Vec<_>> = groups
                 .iter()
                 .map(|group| bounds(group.columns().get(number)?))
@@ -44,8 +45,7 @@ impl<'a> Summary<'a> {
             {
                 continue;
             }
-            let path = column.path().string();
-            summary.add(&path, kind);
+            summary.add(&leaf.name, kind);
             for (group, (low, high)) in summary.values.iter_mut().zip(bounds) {
                 group.extend([low, high]);
             }

@@ -4,16 +4,19 @@
 //! [`ShardScan`]; so a shard that is replaced meanwhile is an error and not a mixture. Threads live as long as the call. The first error stops
 //! all of them. Memory: one range per thread, held by the node, and the finished parts.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use forebay_client::ItemRange;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::ShardIndex;
+use forebay_dataset::parquet::index_file;
 use forebay_dataset::scan::{ScanOptions, ShardScan};
-use forebay_dataset::shard::ShardRecord;
+use forebay_dataset::shard::{Format, ShardRecord};
 
 use super::{Indexing, Progress};
+use crate::rows::tables::Table;
 use crate::source::ShardObject;
 
 /// One request for bytes of a shard.
@@ -21,8 +24,16 @@ const RANGE_BYTES: u64 = 8 << 20;
 /// Threads, at most.
 const THREADS_MAX: usize = 64;
 
-/// The parts of the shards with these numbers; `None` at all others.
-pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Vec<Option<ShardIndex>>> {
+/// What was built.
+pub(super) struct Built {
+    /// The parts of the shards that were to be built; `None` at all others.
+    pub(super) shards: Vec<Option<ShardIndex>>,
+    /// How fields are encoded, where the shards say so themselves.
+    pub(super) encodings: BTreeMap<String, String>,
+}
+
+/// Builds the parts of the shards with these numbers.
+pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Built> {
     let build = Build {
         indexing,
         numbers,
@@ -32,6 +43,7 @@ pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Vec<O
         bytes_total: numbers.iter().map(|number| indexing.shards[*number].bytes).sum(),
         shards_done: AtomicU64::new(0),
         results: Mutex::new(Ok(indexing.shards.iter().map(|_| None).collect())),
+        encodings: Mutex::default(),
     };
     let threads = indexing
         .options
@@ -45,7 +57,15 @@ pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Vec<O
         }
         build.work();
     });
-    build.results.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let shards = build
+        .results
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)?;
+    let encodings = build.encodings.into_inner();
+    Ok(Built {
+        shards,
+        encodings: encodings.unwrap_or_else(PoisonError::into_inner),
+    })
 }
 
 struct Build<'a> {
@@ -57,6 +77,7 @@ struct Build<'a> {
     bytes_total: u64,
     shards_done: AtomicU64,
     results: Mutex<Result<Vec<Option<ShardIndex>>>>,
+    encodings: Mutex<BTreeMap<String, String>>,
 }
 
 impl Build<'_> {
@@ -81,6 +102,13 @@ impl Build<'_> {
     fn shard(&self, shard: &ShardObject) -> Result<ShardIndex> {
         let name = self.indexing.base.relative(&shard.name);
         let record = ShardRecord::new(name, shard.format, shard.bytes).with_version(&shard.version);
+        if shard.format == Format::Parquet {
+            let built = self.parquet(shard, record.clone())?;
+            if !self.indexing.options.with_sha256 {
+                self.told(shard.bytes, 1);
+                return Ok(built);
+            }
+        }
         let options = ScanOptions {
             codec: shard.codec,
             with_sha256: self.indexing.options.with_sha256,
@@ -111,6 +139,30 @@ impl Build<'_> {
         let built = scan.finish()?;
         self.told(0, 1);
         Ok(built)
+    }
+
+    /// Of Parquet the footer says everything.
+    fn parquet(&self, shard: &ShardObject, record: ShardRecord) -> Result<ShardIndex> {
+        self.check()?;
+        let about = |error: Error| error.with("shard", &shard.name);
+        let object = shard.name.to_wire();
+        let table = Table::read(self.indexing.client, &object, Some(&shard.version), shard.bytes);
+        let table = table.map_err(about)?;
+        let mut encodings = self.encodings.lock().unwrap_or_else(PoisonError::into_inner);
+        for leaf in table.file().leaves() {
+            let encoding = leaf.encoding();
+            match encodings.get(&leaf.name) {
+                Some(known) if *known != encoding => {
+                    let message = "a column has different types in different shards; write the shards alike";
+                    let error = Error::new(Kind::InvalidInput, message).with("column", &leaf.name);
+                    return Err(about(error.with("type", encoding).with("other", known)));
+                }
+                Some(_) => {}
+                None => drop(encodings.insert(leaf.name.clone(), encoding)),
+            }
+        }
+        drop(encodings);
+        index_file(table.file(), record)
     }
 
     /// Whether to go on.

@@ -14,7 +14,8 @@ use forebay_dataset::order::{Order, Piece, Plan, Shuffle};
 use forebay_dataset::shard::Layout;
 
 use crate::course::Standing;
-use crate::dataset::Inner;
+use crate::dataset::{Access, Inner, ShardPlace};
+use crate::rows;
 
 /// One range.
 const RANGE_BYTES: u64 = 8 << 20;
@@ -189,6 +190,12 @@ impl SourceAhead {
         if place.record_layout() == Layout::ObjectPerSample || piece.rows.is_empty() {
             return Ok(());
         }
+        if self.dataset.access() == Access::Rows {
+            for (start, end) in rows::ahead(&self.dataset, number, piece.rows.clone())? {
+                add_ranges(place, start, end, items);
+            }
+            return Ok(());
+        }
         let first_sample = self.dataset.index.shard(number)?.first_sample();
         let first = self.dataset.index.sample(first_sample + piece.rows.start)?;
         let last = self.dataset.index.sample(first_sample + piece.rows.end - 1)?;
@@ -200,17 +207,22 @@ impl SourceAhead {
             .iter()
             .map(|field| field.offset.saturating_add(field.bytes));
         let end = ends.max().unwrap_or(start);
-        let mut offset = start;
-        while offset < end {
-            let length = RANGE_BYTES.min(end - offset);
-            items.push(Item {
-                object: place.object.clone(),
-                range: ItemRange::Range { offset, length },
-                version: place.version.clone(),
-            });
-            offset += length;
-        }
+        add_ranges(place, start, end, items);
         Ok(())
+    }
+}
+
+/// Cuts a stretch of a shard into ranges.
+fn add_ranges(place: &ShardPlace, start: u64, end: u64, items: &mut Vec<Item>) {
+    let mut offset = start;
+    while offset < end {
+        let length = RANGE_BYTES.min(end - offset);
+        items.push(Item {
+            object: place.object.clone(),
+            range: ItemRange::Range { offset, length },
+            version: place.version.clone(),
+        });
+        offset += length;
     }
 }
 
