@@ -22,7 +22,7 @@ use crate::output::{Output, print_line};
 
 pub(crate) async fn run(args: ServeArgs, output: Output, program: &str) -> Outcome {
     let options = resolve(args.settings)?;
-    logging::init(&options.log).map_err(Exit::usage)?;
+    let log = logging::init(&options.log).map_err(Exit::usage)?;
     let deadline = options.shutdown_deadline;
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let mut node = tokio::select! {
@@ -57,6 +57,7 @@ pub(crate) async fn run(args: ServeArgs, output: Output, program: &str) -> Outco
         }
         () = signals.next() => {
             tracing::warn!("stopped at once by a second signal");
+            drop(log);
             std::process::exit(130)
         }
     }

@@ -93,6 +93,8 @@ pub struct Snapshot {
     pub lakes: Vec<LakeSnapshot>,
     /// Jobs at work.
     pub jobs_running: u64,
+    /// Log lines dropped because nobody took them.
+    pub log_lines_dropped: u64,
     /// How long the node runs.
     pub uptime: Duration,
     /// Whether the node is ready.
@@ -239,6 +241,8 @@ const READS: &[Read] = reads! {
         = |s| one(s.native.open_writes);
     Gauge "jobs_running" "" "" "Jobs at work."
         = |s| one(s.jobs_running);
+    Counter "log_lines_dropped" "" "" "Log lines dropped because whoever reads the log was behind."
+        = |s| one(s.log_lines_dropped);
     Gauge "ready" "" "" "1 if the node is ready to serve."
         = |s| one(u64::from(s.ready));
     Gauge "uptime" "seconds" "" "How long the node has been running."
@@ -284,20 +288,20 @@ pub fn all() -> impl Iterator<Item = Metric> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    operation: String,
+    operation: &'static str,
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OperationLabels {
-    operation: String,
+    operation: &'static str,
 }
 
 /// An S3 request that has ended.
 #[derive(Debug, Clone, Copy)]
-pub struct RequestEnd<'a> {
+pub struct RequestEnd {
     /// The operation's name, from the edge's own fixed list.
-    pub operation: &'a str,
+    pub operation: &'static str,
     /// The HTTP status.
     pub status: u16,
     /// Bytes of its body.
@@ -351,11 +355,11 @@ impl Metrics {
     }
 
     /// Counts an S3 request that has ended.
-    pub fn record(&self, request: RequestEnd<'_>) {
-        let operation = request.operation.to_owned();
+    pub fn record(&self, request: RequestEnd) {
+        let operation = request.operation;
         self.requests
             .get_or_create(&RequestLabels {
-                operation: operation.clone(),
+                operation,
                 status: request.status,
             })
             .inc();

@@ -80,6 +80,7 @@ impl Parts {
             nvme_budget_bytes: self.options.nvme_bytes,
             lakes: self.lakes.iter().map(|lake| lake.snapshot()).collect(),
             jobs_running: self.jobs.running() as u64,
+            log_lines_dropped: crate::logging::dropped_lines(),
             uptime: self.uptime(),
             ready: self.why_not_ready().is_none(),
         }
@@ -156,7 +157,7 @@ impl Parts {
 pub(crate) struct Observer(pub(crate) Arc<Metrics>);
 
 impl S3Observer for Observer {
-    fn on_request_end(&self, end: &RequestEnd<'_>) {
+    fn on_request_end(&self, end: &RequestEnd) {
         self.0.record(metrics::RequestEnd {
             operation: end.op,
             status: end.status,

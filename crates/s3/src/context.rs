@@ -19,9 +19,9 @@ const ABANDONED_STATUS: u16 = 499;
 
 /// A finished request, for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestEnd<'a> {
+pub struct RequestEnd {
     /// S3's name of the operation; `Unknown` if the request was refused before it was known.
-    pub op: &'a str,
+    pub op: &'static str,
     /// HTTP status; 499 if the client went away before there was an answer.
     pub status: u16,
     /// Body bytes that came in.
@@ -41,7 +41,7 @@ pub struct RequestEnd<'a> {
 /// Is told about every finished request. Called on the connection's task: must be quick and must not block.
 pub trait S3Observer: Send + Sync + 'static {
     /// A request has ended, well or not.
-    fn on_request_end(&self, end: &RequestEnd<'_>);
+    fn on_request_end(&self, end: &RequestEnd);
 }
 
 /// One request's notes.
@@ -181,7 +181,7 @@ mod tests {
     struct Seen(Mutex<Vec<u16>>);
 
     impl S3Observer for Seen {
-        fn on_request_end(&self, end: &RequestEnd<'_>) {
+        fn on_request_end(&self, end: &RequestEnd) {
             self.0.lock().push(end.status);
         }
     }

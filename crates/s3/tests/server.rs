@@ -140,7 +140,7 @@ type End = (String, u16, u64, u64, u64);
 struct Ends(Mutex<Vec<End>>);
 
 impl S3Observer for Ends {
-    fn on_request_end(&self, end: &RequestEnd<'_>) {
+    fn on_request_end(&self, end: &RequestEnd) {
         let tiers = end.ram_bytes + end.nvme_bytes + end.lake_bytes;
         self.0
             .lock()

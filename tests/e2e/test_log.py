@@ -1,0 +1,41 @@
+"""The log never holds a request up: with nobody reading it, lines are dropped, counted, and said to be dropped."""
+
+import os
+import threading
+
+from forebay_node import wait_for
+from stores import new_bucket
+
+
+def test_a_log_that_nobody_reads_costs_lines_and_no_request(own_node):
+    node = own_node()
+    pipe = node.log
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    node.start()
+    node.log = node.root / "what-came-out.log"
+    s3 = node.client()
+    bucket = new_bucket(s3)
+    key = "/".join(["k" * 200] * 5)  # lines of this length fill what may wait in about a thousand requests
+    s3.put_object(Bucket=bucket, Key=key, Body=b"x")
+    for number in range(1, 5001):
+        assert s3.get_object(Bucket=bucket, Key=key)["Body"].read() == b"x"
+        if number % 100 == 0 and node.metric("forebay_log_lines_dropped_total") > 0:
+            break
+    assert node.metric("forebay_log_lines_dropped_total") > 0
+
+    os.set_blocking(reader, True)
+
+    def drain():
+        with open(reader, "rb") as source, open(node.log, "wb", buffering=0) as target:
+            while piece := source.read1():
+                target.write(piece)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    wait_for("it to be said", lambda: "log lines were dropped" in node.log_text())
+    assert node.stop() == 0
+    thread.join()
+    lines = node.log_text().splitlines()
+    assert "stopped" in lines[-1], "the last line is written before the process ends"
+    assert sum("forebay::access" in line for line in lines) > 500
