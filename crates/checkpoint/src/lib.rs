@@ -6,8 +6,11 @@
 #![forbid(unsafe_code)]
 
 mod dtype;
+pub mod hash;
 pub mod manifest;
 pub mod names;
+pub mod pack;
+pub mod safetensors;
 pub mod shape;
 pub mod table;
 

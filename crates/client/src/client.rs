@@ -266,6 +266,17 @@ impl Client {
         begun.map_err(|error| about(error, name))
     }
 
+    /// The node on this host, which alone can save.
+    pub(crate) fn local_for_saves(&self) -> Result<&Arc<Local>> {
+        match &self.node {
+            Node::Local(local) => Ok(local),
+            Node::Remote(_) => {
+                let message = "a step is saved through a node on the same host, in shared memory; start one with `forebay serve`, or an embedded one";
+                Err(Error::new(Kind::Unsupported, message).with("node", &self.address))
+            }
+        }
+    }
+
     pub(crate) fn is_local(&self) -> bool {
         matches!(self.node, Node::Local(_))
     }

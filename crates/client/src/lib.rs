@@ -26,6 +26,7 @@ mod name;
 mod options;
 mod region;
 mod remote;
+mod save;
 mod stats;
 mod view;
 mod wait;
@@ -33,14 +34,17 @@ mod writer;
 
 pub use buffer::WritableBuffer;
 pub use client::{Client, PutOptions, PutReceipt, PutSource};
+pub use forebay_checkpoint::manifest::ObjectKind;
+pub use forebay_checkpoint::{Dtype, TensorBox};
 pub use forebay_core::wire::{
-    Condition, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed, ListedObject, ObjectName,
-    ObjectStat, Sources,
+    AlarmPolicy, Condition, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed, ListedObject,
+    ObjectName, ObjectStat, SavePhase, SaveState, Sources, StagedIn,
 };
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;
 pub use options::{ClientOptions, Credentials, Interrupt};
 pub use region::Region;
+pub use save::{Save, SaveOptions, StagedSave, Survives, TensorPart};
 pub use stats::ClientStats;
 pub use view::{View, ViewHandle};
 pub use writer::ObjectWriter;

@@ -3,7 +3,7 @@
 //! Read in this order: `session.rs` (one mutex holds all that a process knows of its node), `pool.rs` (a connection for
 //! each call, found again when the node was replaced), `connection.rs` (frames over a socket), `read.rs` (views), `segments.rs`
 //! and `view.rs` (mapped memory), `leases.rs` (who still looks at it), `put.rs`, `long_put.rs` and `staging.rs` (writes), `region.rs`
-//! (memory of the caller that the node fills).
+//! (memory of the caller that the node fills), `save.rs` (steps of a training run).
 
 mod connection;
 mod leases;
@@ -14,6 +14,7 @@ mod put;
 mod read;
 mod read_into;
 mod region;
+mod save;
 mod segments;
 mod session;
 mod staging;
@@ -22,6 +23,7 @@ mod view;
 pub(crate) use connection::{Connection, dial};
 pub(crate) use long_put::LocalWrite;
 pub(crate) use region::LocalRegion;
+pub(crate) use save::LocalSave;
 pub(crate) use session::{Link, Local, State};
 pub(crate) use staging::StagingBuffer;
 pub(crate) use view::Mapped;

@@ -6,7 +6,7 @@
 //! [`PROTOCOL`], and the golden bytes in `wire/tests.rs` say so.
 //!
 //! Read in this order: `wire/frame.rs` (magic, length, checksum), `wire/request.rs`, `wire/answer.rs`; then
-//! `wire/batch.rs`, the answer over HTTP.
+//! `wire/batch.rs`, the answer over HTTP, and `wire/save.rs`, checkpoints.
 
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ mod frame;
 mod headers;
 mod item_range;
 mod request;
+mod save;
 
 pub use answer::{
     Answer, BufferPlace, Failure, Filled, Found, Listed, ListedObject, ObjectStat, Sources, View, ViewPart,
@@ -31,6 +32,10 @@ pub use headers::Headers;
 pub use request::{
     BeginWrite, Condition, Durability, Fill, FinishWrite, Handle, Hello, Item, ItemRange, ListRequest,
     ObjectName, Put, Request, WritePart, WrittenFrom,
+};
+
+pub use save::{
+    AlarmPolicy, BeginSave, Gather, SaveFile, SaveObject, SavePart, SavePhase, SaveState, StagedIn,
 };
 
 /// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.

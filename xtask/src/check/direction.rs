@@ -15,7 +15,10 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ("forebay-sigv4", &[]),
     ("forebay-lake", &["forebay-core", "forebay-sigv4"]),
     ("forebay-reservoir", &["forebay-core"]),
-    ("forebay-client", &["forebay-core", "forebay-sigv4"]),
+    (
+        "forebay-client",
+        &["forebay-core", "forebay-sigv4", "forebay-checkpoint"],
+    ),
     ("forebay-dataset", &["forebay-core"]),
     ("forebay-checkpoint", &["forebay-core"]),
     (

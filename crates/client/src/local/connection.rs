@@ -65,6 +65,7 @@ impl Late {
             Answer::Buffer(place) => self.returns.push(Request::Free { buffer: place.buffer }),
             Answer::Writing { write, .. } => self.returns.push(Request::AbortWrite { write }),
             Answer::Region { region } => self.returns.push(Request::Unregister { region }),
+            Answer::Saving { save, .. } => self.returns.push(Request::AbortSave { save }),
             _ => {}
         }
     }
@@ -165,6 +166,11 @@ impl Connection {
     /// Whether it broke; then it is of no use any more.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
+    }
+
+    /// The process at the other side, if the kernel says it.
+    pub(crate) fn peer(&self) -> Option<Pid> {
+        self.peer
     }
 
     /// The socket, for the list of all sockets.

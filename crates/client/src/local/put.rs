@@ -161,6 +161,18 @@ impl Local {
     }
 
     fn try_reserve(self: &Arc<Self>, taken: &mut Taken<'_>, bytes: u64, wait: &Wait) -> Result<Reserved> {
+        let (place, ticket) = self.try_allocate(taken, bytes, wait)?;
+        let memfd = Self::descriptor_of(taken, &place, wait)?;
+        Ok(Reserved { memfd, place, ticket })
+    }
+
+    /// The right to a buffer of the arena.
+    pub(super) fn try_allocate(
+        self: &Arc<Self>,
+        taken: &mut Taken<'_>,
+        bytes: u64,
+        wait: &Wait,
+    ) -> Result<(BufferPlace, Ticket)> {
         let place = match taken.ask(&Request::Allocate { bytes }, wait)? {
             Answer::Buffer(place) => place,
             other => return Err(taken.connection().misunderstood(&other)),
@@ -172,21 +184,21 @@ impl Local {
             process: taken.process(),
             spent: false,
         };
+        Ok((place, ticket))
+    }
+
+    /// The memfd of a buffer.
+    pub(super) fn descriptor_of(taken: &mut Taken<'_>, place: &BufferPlace, wait: &Wait) -> Result<OwnedFd> {
         let connection = taken.connection();
-        match connection.ask(
-            &Request::MapSegment {
-                segment: place.buffer,
-            },
-            None,
-            wait,
-        )? {
+        let map = Request::MapSegment {
+            segment: place.buffer,
+        };
+        match connection.ask(&map, None, wait)? {
             Answer::Segment { .. } => {}
             other => return Err(connection.misunderstood(&other)),
         }
         let memfd = connection.take_descriptor();
-        let memfd = memfd
-            .ok_or_else(|| Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer"))?;
-        Ok(Reserved { memfd, place, ticket })
+        memfd.ok_or_else(|| Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer"))
     }
 
     /// One copy by the kernel: no mapping, no page faults. What remains is the right to put it.

@@ -17,6 +17,7 @@ use forebay_core::wire::Request;
 use super::connection::{Connection, Owed};
 use super::leases::Leases;
 use super::segments::Segments;
+use super::staging::KeptMappings;
 use crate::options::ClientOptions;
 use crate::stats::{ClientStats, Counters};
 
@@ -55,6 +56,8 @@ pub(crate) struct State {
     pub(crate) sockets: Vec<Weak<OwnedFd>>,
     pub(crate) leases: Leases,
     pub(super) segments: Segments,
+    /// Staging buffers that stay mapped.
+    pub(super) kept_mappings: KeptMappings,
     /// What else to tell the node: staging buffers to give back, writes that were given up.
     pub(super) untold: Vec<Request>,
     /// The node's number for each region of this client.
@@ -89,6 +92,7 @@ impl Local {
             sockets: Vec::new(),
             leases: Leases::new(),
             segments: Segments::new(),
+            kept_mappings: KeptMappings::default(),
             untold: Vec::new(),
             regions: HashMap::new(),
             region_next: 0,
@@ -117,6 +121,13 @@ impl Local {
     /// The books. Never held while waiting, and never while something is dropped that takes it again (a hold on a lease).
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the node lives in this process, so that one cannot die without the other.
+    pub(super) fn is_node_in_this_process(&self) -> bool {
+        let state = self.state();
+        let peer = state.link.as_ref().and_then(|link| link.lifeline.peer());
+        peer == Some(rustix::process::getpid())
     }
 
     /// What was done so far.
@@ -202,9 +213,15 @@ impl State {
         self.untold.clear();
         self.regions.clear();
         let segments = std::mem::replace(&mut self.segments, Segments::new());
+        let mappings = std::mem::take(&mut self.kept_mappings);
         self.generation = None;
         self.idle.append(&mut self.inherited);
-        (self.link.take(), std::mem::take(&mut self.idle), segments)
+        (
+            self.link.take(),
+            std::mem::take(&mut self.idle),
+            segments,
+            mappings,
+        )
     }
 
     /// Enters a session. What was mapped of another node is forgotten; it is returned, to be dropped after the lock is given back.

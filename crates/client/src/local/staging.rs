@@ -5,6 +5,7 @@
 //! memory, but cannot put it.
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -14,21 +15,52 @@ use forebay_core::wire::{BufferPlace, Request};
 use forebay_core::{Error, Kind, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use super::pool::Taken;
 use super::segments::{Addresses, cannot_map, check_memfd};
 use super::session::Local;
+use crate::wait::Wait;
+
+/// How many mappings of buffers that were handed over are kept for the next time.
+const KEPT_MAX: usize = 128;
 
 /// Writable memory for one object, in the node's staging arena.
 pub(crate) struct StagingBuffer {
-    start: NonNull<u8>,
     bytes: usize,
-    _addresses: Addresses,
+    mapping: Mapping,
     ticket: Ticket,
 }
 
-// SAFETY: the memory belongs to this value alone; it is written through `&mut self` only.
-unsafe impl Send for StagingBuffer {}
+/// A buffer of the arena, mapped for writing. Nobody may write to it without a [`Ticket`] for it.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    mapped_bytes: usize,
+    _addresses: Addresses,
+}
+
+// SAFETY: addresses are not bound to a thread; who writes to them has the only `StagingBuffer` around it.
+unsafe impl Send for Mapping {}
 // SAFETY: a shared reference only reads.
-unsafe impl Sync for StagingBuffer {}
+unsafe impl Sync for Mapping {}
+
+/// Mappings of buffers that were handed over, by number: the node lends the same memory again, and then it is in the page tables already. What
+/// the node has given back to the kernel meanwhile costs addresses only. Oldest first.
+#[derive(Default)]
+pub(super) struct KeptMappings(VecDeque<(u64, Mapping)>);
+
+impl KeptMappings {
+    /// Keeps one; returns what had to make room, to be dropped after the lock is given back.
+    #[must_use]
+    fn keep(&mut self, buffer: u64, mapping: Mapping) -> Option<Mapping> {
+        let oldest = (self.0.len() >= KEPT_MAX).then(|| self.0.pop_front()).flatten();
+        self.0.push_back((buffer, mapping));
+        oldest.map(|(_, mapping)| mapping)
+    }
+
+    fn take(&mut self, buffer: u64) -> Option<Mapping> {
+        let place = self.0.iter().position(|(number, _)| *number == buffer)?;
+        self.0.remove(place).map(|(_, mapping)| mapping)
+    }
+}
 
 /// The right to use a buffer; gives it back when dropped.
 pub(super) struct Ticket {
@@ -77,12 +109,21 @@ impl StagingBuffer {
         // All page faults at once are much cheaper than one by one. An older kernel does not know it; then they come one by one.
         // SAFETY: the range is the mapping just made; populating changes no content.
         let _ = unsafe { rustix::mm::madvise(start, bytes.max(1), Advice::LinuxPopulateWrite) };
-        Ok(Self {
+        let mapping = Mapping {
             start: NonNull::new(start.cast()).expect("mmap never returns null"),
-            bytes,
+            mapped_bytes,
             _addresses: addresses,
+        };
+        Ok(Self {
+            bytes,
+            mapping,
             ticket,
         })
+    }
+
+    /// What to keep for the next time, and the right to hand it over.
+    pub(super) fn into_mapping(self) -> (Mapping, Ticket) {
+        (self.mapping, self.ticket)
     }
 
     /// Unmaps it here; what remains is the right to put it.
@@ -101,18 +142,52 @@ impl StagingBuffer {
     }
 }
 
+impl Local {
+    /// A buffer of the arena; mapped as it was the last time, if it was. `Busy` when the arena is full.
+    pub(super) fn try_lend(
+        self: &Arc<Self>,
+        taken: &mut Taken<'_>,
+        bytes: u64,
+        wait: &Wait,
+    ) -> Result<StagingBuffer> {
+        let (place, ticket) = self.try_allocate(taken, bytes, wait)?;
+        let kept = self.state().kept_mappings.take(place.buffer);
+        if let Some(mapping) = kept.filter(|mapping| mapping.mapped_bytes as u64 >= place.bytes) {
+            return Ok(StagingBuffer {
+                bytes: usize::try_from(place.bytes).unwrap_or(mapping.mapped_bytes),
+                mapping,
+                ticket,
+            });
+        }
+        let memfd = Self::descriptor_of(taken, &place, wait)?;
+        StagingBuffer::map(&memfd, &place, ticket)
+    }
+
+    /// Keeps the mapping of a buffer that was handed over.
+    pub(super) fn keep_mapping(&self, buffer: u64, mapping: Mapping, life: u64) {
+        let mut state = self.state();
+        let surplus = if state.life == life {
+            state.kept_mappings.keep(buffer, mapping)
+        } else {
+            Some(mapping)
+        };
+        drop(state);
+        drop(surplus);
+    }
+}
+
 impl Deref for StagingBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `bytes` were checked against the mapping that `_addresses` keeps; nobody else writes to them (`Ticket`).
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+        // SAFETY: `bytes` were checked against the mapping; nobody else writes to them (`Ticket`).
+        unsafe { std::slice::from_raw_parts(self.mapping.start.as_ptr(), self.bytes) }
     }
 }
 
 impl DerefMut for StagingBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `&mut self` is the only one.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.start.as_ptr(), self.bytes) }
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Headers;
+use super::save::SaveState;
 use crate::{Error, Kind};
 
 /// One answer.
@@ -52,6 +53,19 @@ pub enum Answer {
         /// Bytes of one part, at most.
         part_bytes_max: u64,
     },
+    /// To `BeginSave`.
+    Saving {
+        /// Its name, for everything that follows.
+        save: String,
+        /// The attempt.
+        attempt: String,
+        /// Bytes of one data file, at most.
+        file_bytes_max: u64,
+    },
+    /// To `StageSave` and `SaveStates`.
+    Saves(Vec<SaveState>),
+    /// To `Gather`: what each rank gave, in order.
+    Gathered(Vec<Vec<u8>>),
 }
 
 /// To `Fill`, for one item.

@@ -13,6 +13,8 @@ use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 pub(super) const ITEMS_MAX: usize = 64 << 10;
 /// Leases or handles of one request.
 pub(super) const NUMBERS_MAX: usize = 1 << 20;
+/// Dimensions of a tensor; more than is answered.
+const DIMENSIONS_MAX: usize = 16;
 
 /// A list of things that have names.
 pub(super) fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
@@ -22,6 +24,11 @@ pub(super) fn items<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> 
 /// A list of numbers.
 pub(super) fn numbers<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     from.deserialize_seq(Bounded::<T, NUMBERS_MAX>(PhantomData))
+}
+
+/// A shape.
+pub(super) fn dimensions<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {
+    from.deserialize_seq(Bounded::<u64, DIMENSIONS_MAX>(PhantomData))
 }
 
 struct Bounded<T, const MAX: usize>(PhantomData<T>);

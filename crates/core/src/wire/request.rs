@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::save::{BeginSave, Gather, SaveFile, SaveObject};
 use super::{Headers, bounded};
 
 /// One question. Every one has exactly one [`super::Answer`]; a connection answers in order.
@@ -82,6 +83,31 @@ pub enum Request {
         /// Its number.
         write: u64,
     },
+    /// Opens a save of a step.
+    BeginSave(BeginSave),
+    /// Gives a data file of a save.
+    SaveFile(SaveFile),
+    /// Gives an object of a save.
+    SaveObject(SaveObject),
+    /// Everything is there: from here on the node goes on without the client.
+    StageSave {
+        /// Which save.
+        save: String,
+    },
+    /// How far saves are.
+    SaveStates {
+        /// This one; else all that the user may see.
+        save: Option<String>,
+        /// Waits so long for the end of the named one; 0 answers at once.
+        wait_ms: u32,
+    },
+    /// Gives a save up; fine if it has ended already.
+    AbortSave {
+        /// Which.
+        save: String,
+    },
+    /// Exchanges something with the other ranks on this host.
+    Gather(Gather),
 }
 
 /// Who speaks.

@@ -107,6 +107,53 @@ fn golden_bytes_of_a_write_in_parts() {
 }
 
 #[test]
+fn golden_bytes_of_a_save() {
+    let begin = Request::BeginSave(BeginSave {
+        root: ObjectName {
+            bucket: "b".into(),
+            key: "r".into(),
+        },
+        step: 300,
+        attempt: None,
+        rank: 1,
+        world_size: 2,
+        supersede: true,
+        staged: StagedIn::Nvme,
+        sha256: false,
+        alarms: AlarmPolicy::Refuse,
+        reuse: true,
+        deadline_ms: 5,
+        metadata: "{}".into(),
+        tree: "[]".into(),
+    });
+    assert_eq!(
+        message_of(&begin),
+        b"\x15\x01b\x01r\xac\x02\x00\x01\x02\x01\x01\x00\x01\x01\x05\x02{}\x02[]"
+    );
+    let file = Request::SaveFile(SaveFile {
+        save: "s".into(),
+        from: WrittenFrom {
+            buffer: 7,
+            bytes: 8,
+            crc32c: None,
+        },
+        parts: vec![SavePart {
+            name: "w".into(),
+            dtype: "F32".into(),
+            tensor_shape: vec![4],
+            offset: vec![2],
+            shape: vec![2],
+        }],
+    });
+    assert_eq!(
+        message_of(&file),
+        b"\x16\x01s\x07\x08\x00\x01\x01w\x03F32\x01\x04\x01\x02\x01\x02"
+    );
+    assert_eq!(message_of(&Request::StageSave { save: "s".into() }), b"\x18\x01s");
+    assert_eq!(message_of(&Answer::Gathered(vec![vec![9]])), b"\x10\x01\x01\x09");
+}
+
+#[test]
 fn a_flipped_bit_is_noticed() {
     let mut frame = Vec::new();
     encode(&Request::Stat(item("key").object), &mut frame).unwrap();

@@ -275,6 +275,13 @@ impl Context {
             Request::WritePart(part) => long_write::part(self, part).await,
             Request::FinishWrite(finish) => long_write::finish(self, finish).await,
             Request::AbortWrite { write } => Ok(long_write::abort(self, write).await),
+            Request::BeginSave(_)
+            | Request::SaveFile(_)
+            | Request::SaveObject(_)
+            | Request::StageSave { .. }
+            | Request::SaveStates { .. }
+            | Request::AbortSave { .. }
+            | Request::Gather(_) => Err(Error::new(Kind::Unsupported, "this node cannot save yet")),
             Request::Ping => self.parts.engine().map(|_| Answer::Done),
             Request::Hello(_) => Err(Error::new(
                 Kind::InvalidInput,

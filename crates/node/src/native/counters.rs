@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::wire::Request;
 
 /// The kinds of requests, as metrics name them.
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 27] = [
     "hello",
     "stat",
     "list",
@@ -25,6 +25,13 @@ const KINDS: [&str; 20] = [
     "write_part",
     "finish_write",
     "abort_write",
+    "begin_save",
+    "save_file",
+    "save_object",
+    "stage_save",
+    "save_states",
+    "abort_save",
+    "gather",
     "other",
 ];
 
@@ -88,7 +95,14 @@ impl Counters {
             Request::WritePart(_) => 16,
             Request::FinishWrite(_) => 17,
             Request::AbortWrite { .. } => 18,
-            Request::CreateBucket(_) | Request::Ping => 19,
+            Request::BeginSave(_) => 19,
+            Request::SaveFile(_) => 20,
+            Request::SaveObject(_) => 21,
+            Request::StageSave { .. } => 22,
+            Request::SaveStates { .. } => 23,
+            Request::AbortSave { .. } => 24,
+            Request::Gather(_) => 25,
+            Request::CreateBucket(_) | Request::Ping => 26,
         };
         add(&self.requests[kind], 1);
     }
