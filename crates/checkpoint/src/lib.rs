@@ -7,9 +7,11 @@
 
 mod dtype;
 pub mod hash;
+pub mod header;
 pub mod manifest;
 pub mod names;
 pub mod pack;
+pub mod plan;
 pub mod safetensors;
 pub mod shape;
 pub mod table;

@@ -105,6 +105,12 @@ pub fn place(key: &str) -> Option<Place> {
     (generation > 0).then_some(Place::Manifest { step, generation })
 }
 
+/// The step whose folder this is, with a slash at the end and relative to the root.
+#[must_use]
+pub fn step_of_folder(folder: &str) -> Option<u64> {
+    number(folder.strip_prefix(STEPS)?.strip_suffix('/')?)
+}
+
 /// A path from a manifest, which must be a file of an attempt.
 pub fn checked_path(path: &str) -> Result<&str> {
     match place(path) {
@@ -140,6 +146,8 @@ mod tests {
         assert_eq!(path, "steps/1000/a-0000000000000007/rank-00003-001.safetensors");
         assert!(matches!(place(&path), Some(Place::Attempt { step: 1000, .. })));
         assert!(checked_path(&path).is_ok());
+        assert_eq!(step_of_folder(&step_folder(step)), Some(step));
+        assert_eq!(step_of_folder("steps/x/"), None);
     }
 
     #[test]

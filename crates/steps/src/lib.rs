@@ -1,7 +1,32 @@
 //! Steps of a training run, through the client: list, load, verify, compare, prune.
 //!
-//! Blocks and has threads of its own where that pays, like the loader (docs/decisions/0006-a-loader-crate.md). Read `root.rs` first.
+//! Blocks and has threads of its own where that pays, like the loader (docs/decisions/0006-a-loader-crate.md). Read `root.rs` first, then `step.rs`
+//! (one committed step) and `read.rs` (bytes into the caller's memory).
+//!
+//! ```no_run
+//! use forebay_checkpoint::TensorBox;
+//! use forebay_client::{Client, ClientOptions};
+//! use forebay_steps::{Root, Want};
+//!
+//! # fn main() -> forebay_core::Result<()> {
+//! let root = Root::open(Client::connect(ClientOptions::default())?, "forebay://lake/run-7")?;
+//! let step = root.step(1000)?;
+//! let mut weight = vec![0; 4 * 256];
+//! let want = Want { name: "weight", at: TensorBox::whole(&[256]), target: &mut weight };
+//! step.load(&mut [want], 2)?;
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
 
+mod parallel;
+mod read;
 mod root;
+mod step;
+mod tables;
+mod view;
 
+pub use read::{Loaded, Want};
 pub use root::Root;
+pub use step::Step;
+pub use view::TensorView;

@@ -1,0 +1,77 @@
+//! A few threads that take one thing after the other from a list.
+//!
+//! The calling thread is one of them; all end with the call. The first error stops the others between two things and is the result.
+
+use forebay_core::Result;
+use parking_lot::Mutex;
+
+/// What the threads share.
+struct Shared<T> {
+    things: std::vec::IntoIter<T>,
+    result: Result<()>,
+}
+
+/// Does something with each thing, `threads` at a time.
+pub(crate) fn each<T: Send>(
+    things: Vec<T>,
+    threads: usize,
+    work: impl Fn(T) -> Result<()> + Sync,
+) -> Result<()> {
+    let threads = threads.min(things.len()).max(1);
+    let shared = Mutex::new(Shared {
+        things: things.into_iter(),
+        result: Ok(()),
+    });
+    let take = || {
+        let mut shared = shared.lock();
+        let is_going = shared.result.is_ok();
+        is_going.then(|| shared.things.next()).flatten()
+    };
+    let run = || {
+        while let Some(thing) = take() {
+            if let Err(error) = work(thing) {
+                let mut shared = shared.lock();
+                if shared.result.is_ok() {
+                    shared.result = Err(error);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(run);
+        }
+        run();
+    });
+    shared.into_inner().result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use forebay_core::{Error, Kind};
+
+    use super::*;
+
+    #[test]
+    fn each_thing_is_taken_once_and_the_first_error_stops() {
+        let sum = AtomicUsize::new(0);
+        let add = |thing: usize| {
+            sum.fetch_add(thing, Ordering::Relaxed);
+            Ok(())
+        };
+        each((0..100).collect(), 4, add).unwrap();
+        assert_eq!(sum.into_inner(), 4950);
+        let done = AtomicUsize::new(0);
+        let failed = each((0..100).collect(), 1, |thing: usize| {
+            done.fetch_add(1, Ordering::Relaxed);
+            match thing {
+                3 => Err(Error::new(Kind::Corrupt, "no")),
+                _ => Ok(()),
+            }
+        });
+        assert_eq!(failed.unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(done.into_inner(), 4);
+    }
+}

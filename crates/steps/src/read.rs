@@ -1,0 +1,363 @@
+//! Bytes of tensors into the caller's memory, each block proved on the way.
+//!
+//! The plan (`forebay_checkpoint::plan`) cuts every target into jobs. Straight jobs, nearly all of them, are put in the order in which
+//! their bytes lie in files; neighbours become one read, and reads of about [`BATCH_BYTES`] one call, so that many small tensors cost
+//! little more than one large one. Each thread takes a batch, looks at the bytes where the node keeps them, compares the CRC32C of a block and
+//! copies what is wanted of it while it is still in the processor's cache: one copy in all.
+//!
+//! An error leaves targets partly written, and says so.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use forebay_checkpoint::manifest::Part;
+use forebay_checkpoint::plan::{self, Job, Piece, Source};
+use forebay_checkpoint::shape::TensorBox;
+use forebay_core::{Error, Kind, Result};
+
+use crate::parallel;
+use crate::step::{Fetch, Step};
+use crate::tables::{Proofs, crcs};
+
+/// Bytes of files that one call asks for.
+const BATCH_BYTES: u64 = 16 << 20;
+/// Reads in one call.
+const BATCH_READS_MAX: usize = 256;
+/// A gap between two neighbours that is read over.
+const GAP_BYTES_MAX: u64 = 4 << 10;
+
+/// A box of a tensor that is wanted, and memory for it.
+#[derive(Debug)]
+pub struct Want<'a> {
+    /// The tensor's full name.
+    pub name: &'a str,
+    /// Which part of it.
+    pub at: TensorBox,
+    /// As many bytes as the box has; filled in C order, little endian.
+    pub target: &'a mut [u8],
+}
+
+/// What a load did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Bytes that were wanted.
+    pub bytes: u64,
+    /// Bytes that were read and proved for it.
+    pub read_bytes: u64,
+}
+
+/// A job with its memory.
+struct Stretch<'a> {
+    name: &'a str,
+    element_bytes: u64,
+    parts: &'a [Part],
+    source: Source,
+    target: &'a mut [u8],
+}
+
+/// A straight job: bytes of one part.
+struct Straight<'a> {
+    name: &'a str,
+    part: &'a Part,
+    /// Bytes of the part.
+    bytes: Range<u64>,
+    target: &'a mut [u8],
+}
+
+/// One read of a file for jobs whose bytes lie together in it.
+struct Read<'a> {
+    file: u32,
+    range: Range<u64>,
+    jobs: Vec<Straight<'a>>,
+}
+
+/// What a thread does at a time.
+enum Batch<'a> {
+    Straight(Vec<Read<'a>>),
+    Woven(Stretch<'a>),
+}
+
+impl Step {
+    /// Fills every target with its box, `threads` at a time.
+    ///
+    /// Errors name tensor, file and bytes, and leave targets partly written. Damage outside of the blocks that are needed is not seen.
+    pub fn load(&self, wants: &mut [Want<'_>], threads: usize) -> Result<Loaded> {
+        let stretches = self.stretches(wants)?;
+        let proofs = self.proofs(stretches.iter().flat_map(extents))?;
+        let bytes = stretches
+            .iter()
+            .map(|stretch| stretch.target.len() as u64)
+            .sum::<u64>();
+        let read_bytes = AtomicU64::new(0);
+        parallel::each(batches(stretches), threads, |batch| {
+            let read = match batch {
+                Batch::Straight(reads) => self.read_straight(reads, &proofs)?,
+                Batch::Woven(mut stretch) => self.read_woven(&mut stretch, &proofs)?,
+            };
+            read_bytes.fetch_add(read, Ordering::Relaxed);
+            Ok(())
+        })?;
+        Ok(Loaded {
+            bytes,
+            read_bytes: read_bytes.into_inner(),
+        })
+    }
+
+    /// Cuts the targets as the plan says.
+    fn stretches<'a>(&'a self, wants: &'a mut [Want<'_>]) -> Result<Vec<Stretch<'a>>> {
+        let mut stretches = Vec::with_capacity(wants.len());
+        for want in wants {
+            let name = want.name;
+            let tensor = self.tensor(name)?;
+            let element_bytes = tensor.dtype.bytes();
+            let jobs = plan::jobs(tensor, &want.at).map_err(|error| error.with("tensor", name))?;
+            let bytes = want.at.elements()?.saturating_mul(element_bytes);
+            if bytes != want.target.len() as u64 {
+                let error = Error::new(
+                    Kind::InvalidInput,
+                    "the memory for a tensor has another size than what is wanted",
+                );
+                return Err(error
+                    .with("tensor", name)
+                    .with("bytes", want.target.len())
+                    .with("expected", bytes));
+            }
+            let mut rest = &mut *want.target;
+            for Job { target, source } in jobs {
+                let (stretch, behind) = rest.split_at_mut((target.end - target.start) as usize);
+                rest = behind;
+                stretches.push(Stretch {
+                    name,
+                    element_bytes,
+                    parts: &tensor.parts,
+                    source,
+                    target: stretch,
+                });
+            }
+        }
+        Ok(stretches)
+    }
+
+    fn read_straight(&self, reads: Vec<Read<'_>>, proofs: &Proofs) -> Result<u64> {
+        let fetches: Vec<Fetch<'_>> = reads.iter().map(Read::fetch).collect();
+        let views = self.fetch(&fetches)?;
+        let mut read_bytes = 0;
+        for (read, view) in reads.into_iter().zip(views) {
+            read_bytes += view.len() as u64;
+            for job in read.jobs {
+                let first = job.part.bytes.range[0];
+                let blocks = plan::blocks_of(&job.bytes);
+                let proof = Proof {
+                    step: self,
+                    name: job.name,
+                    part: job.part,
+                    crcs: crcs(proofs, &job.part.bytes)?,
+                };
+                for block in blocks {
+                    let range = plan::bytes_of(&(block..block + 1), job.part.bytes.bytes());
+                    let from = (first + range.start - read.range.start) as usize;
+                    let bytes = &view[from..from + (range.end - range.start) as usize];
+                    proof.compare(block, bytes)?;
+                    let wanted = range.start.max(job.bytes.start)..range.end.min(job.bytes.end);
+                    let target =
+                        (wanted.start - job.bytes.start) as usize..(wanted.end - job.bytes.start) as usize;
+                    let source = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
+                    job.target[target].copy_from_slice(&bytes[source]);
+                }
+            }
+        }
+        Ok(read_bytes)
+    }
+
+    fn read_woven(&self, stretch: &mut Stretch<'_>, proofs: &Proofs) -> Result<u64> {
+        let Source::Woven { at, parts } = &stretch.source else {
+            return Ok(0);
+        };
+        let mut read_bytes = 0;
+        for part in parts.iter().map(|part| &stretch.parts[*part]) {
+            let proof = Proof {
+                step: self,
+                name: stretch.name,
+                part,
+                crcs: crcs(proofs, &part.bytes)?,
+            };
+            let mut pieces = plan::pieces(part, at, stretch.element_bytes).peekable();
+            while pieces.peek().is_some() {
+                let now = some_pieces(&mut pieces);
+                let ranges: Vec<Range<u64>> = now
+                    .iter()
+                    .map(|piece| plan::bytes_of(&piece.blocks, part.bytes.bytes()))
+                    .collect();
+                let first = part.bytes.range[0];
+                let fetches: Vec<Fetch<'_>> = ranges
+                    .iter()
+                    .map(|range| Fetch {
+                        file: part.bytes.file,
+                        range: first + range.start..first + range.end,
+                        for_name: stretch.name,
+                    })
+                    .collect();
+                let views = self.fetch(&fetches)?;
+                for ((piece, range), view) in now.into_iter().zip(ranges).zip(views) {
+                    read_bytes += view.len() as u64;
+                    weave(&proof, piece, &range, &view, stretch.target)?;
+                }
+            }
+        }
+        Ok(read_bytes)
+    }
+}
+
+/// What proves blocks of a part.
+pub(crate) struct Proof<'a> {
+    pub(crate) step: &'a Step,
+    pub(crate) name: &'a str,
+    pub(crate) part: &'a Part,
+    pub(crate) crcs: &'a [u32],
+}
+
+impl Proof<'_> {
+    /// Compares a block of the part with its checksum.
+    pub(crate) fn compare(&self, block: u64, bytes: &[u8]) -> Result<()> {
+        if self.crcs.get(block as usize) == Some(&crc32c::crc32c(bytes)) {
+            return Ok(());
+        }
+        let extent = &self.part.bytes;
+        let range = plan::bytes_of(&(block..block + 1), extent.bytes());
+        let message = "bytes of a tensor do not match their checksum: the file is damaged; what was loaded so far must not be used";
+        Err(Error::new(Kind::Checksum, message)
+            .with("tensor", self.name)
+            .with("file", self.step.path(extent.file))
+            .with(
+                "bytes",
+                format!(
+                    "{}-{}",
+                    extent.range[0] + range.start,
+                    extent.range[0] + range.end
+                ),
+            ))
+    }
+}
+
+/// Copies the rows of a piece; blocks are proved just before the first row that needs them.
+fn weave(proof: &Proof<'_>, piece: Piece, range: &Range<u64>, view: &[u8], target: &mut [u8]) -> Result<()> {
+    let mut next_block = piece.blocks.start;
+    for run in piece.runs {
+        let end = run.part_byte + run.bytes;
+        while next_block < end.div_ceil(forebay_checkpoint::table::BLOCK_BYTES) {
+            let block = plan::bytes_of(&(next_block..next_block + 1), proof.part.bytes.bytes());
+            let bytes = (block.start - range.start) as usize..(block.end - range.start) as usize;
+            proof.compare(next_block, &view[bytes])?;
+            next_block += 1;
+        }
+        let from = (run.part_byte - range.start) as usize;
+        let to = run.wanted_byte as usize;
+        let bytes = run.bytes as usize;
+        target[to..to + bytes].copy_from_slice(&view[from..from + bytes]);
+    }
+    Ok(())
+}
+
+/// As many pieces as one call takes.
+fn some_pieces(pieces: &mut impl Iterator<Item = Piece>) -> Vec<Piece> {
+    let mut some = Vec::new();
+    let mut blocks = 0;
+    while blocks * forebay_checkpoint::table::BLOCK_BYTES < BATCH_BYTES && some.len() < BATCH_READS_MAX {
+        let Some(piece) = pieces.next() else { break };
+        blocks += piece.blocks.end - piece.blocks.start;
+        some.push(piece);
+    }
+    some
+}
+
+impl<'a> Read<'a> {
+    /// The read of a job's blocks.
+    fn of(job: Straight<'a>) -> Self {
+        let extent = &job.part.bytes;
+        let blocks = plan::bytes_of(&plan::blocks_of(&job.bytes), extent.bytes());
+        Self {
+            file: extent.file,
+            range: extent.range[0] + blocks.start..extent.range[0] + blocks.end,
+            jobs: vec![job],
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn fetch(&self) -> Fetch<'a> {
+        Fetch {
+            file: self.file,
+            range: self.range.clone(),
+            for_name: self.jobs.first().map_or("", |job| job.name),
+        }
+    }
+
+    /// Takes a later one in, if it lies right behind or within.
+    fn join(&mut self, other: Self) -> Result<(), Self> {
+        let end = self.range.end.max(other.range.end);
+        let is_near = other.range.start <= self.range.end + GAP_BYTES_MAX;
+        if self.file != other.file || !is_near || end - self.range.start > BATCH_BYTES {
+            return Err(other);
+        }
+        self.range.end = end;
+        self.jobs.extend(other.jobs);
+        Ok(())
+    }
+}
+
+/// Extents that a stretch reads from.
+fn extents<'a>(
+    stretch: &'a Stretch<'_>,
+) -> impl Iterator<Item = &'a forebay_checkpoint::manifest::Extent> + use<'a> {
+    let (one, several) = match &stretch.source {
+        Source::Straight { part, .. } => (Some(*part), &[][..]),
+        Source::Woven { parts, .. } => (None, &parts[..]),
+    };
+    let parts = stretch.parts;
+    one.into_iter()
+        .chain(several.iter().copied())
+        .map(move |part| &parts[part].bytes)
+}
+
+/// Stretches in the order of files, neighbours joined.
+fn batches(stretches: Vec<Stretch<'_>>) -> Vec<Batch<'_>> {
+    let mut batches = Vec::new();
+    let mut reads = Vec::new();
+    for stretch in stretches {
+        match stretch.source {
+            Source::Straight { part, part_byte } => reads.push(Read::of(Straight {
+                name: stretch.name,
+                part: &stretch.parts[part],
+                bytes: part_byte..part_byte + stretch.target.len() as u64,
+                target: stretch.target,
+            })),
+            Source::Woven { .. } => batches.push(Batch::Woven(stretch)),
+        }
+    }
+    reads.sort_by_key(|read| (read.file, read.range.start));
+    let mut joined: Vec<Read<'_>> = Vec::with_capacity(reads.len());
+    for read in reads {
+        let apart = match joined.last_mut() {
+            Some(last) => last.join(read).err(),
+            None => Some(read),
+        };
+        joined.extend(apart);
+    }
+    let mut batch: Vec<Read<'_>> = Vec::new();
+    let mut batch_bytes = 0;
+    for read in joined {
+        let is_full = batch_bytes + read.bytes() > BATCH_BYTES || batch.len() >= BATCH_READS_MAX;
+        if is_full && !batch.is_empty() {
+            batches.push(Batch::Straight(std::mem::take(&mut batch)));
+            batch_bytes = 0;
+        }
+        batch_bytes += read.bytes();
+        batch.push(read);
+    }
+    if !batch.is_empty() {
+        batches.push(Batch::Straight(batch));
+    }
+    batches
+}
