@@ -5,13 +5,16 @@
 //! docs/formats/checkpoint.md.
 #![forbid(unsafe_code)]
 
+pub mod diff;
 mod dtype;
 pub mod hash;
 pub mod header;
+pub mod lease;
 pub mod manifest;
 pub mod names;
 pub mod pack;
 pub mod plan;
+pub mod retention;
 pub mod safetensors;
 pub mod shape;
 pub mod table;
