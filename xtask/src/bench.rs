@@ -6,6 +6,8 @@
 
 mod client;
 mod congestion;
+mod dataset;
+mod goals;
 mod load;
 mod measure;
 mod node;
@@ -38,6 +40,8 @@ enum Name {
     S3(S3Args),
     /// The client on the host: views, copies, batches, fsspec, memory.
     Client(client::ClientArgs),
+    /// Datasets: samples, tokens, start, resume, a slow lake, a small cache, many ranks; beside other libraries.
+    Dataset(dataset::DatasetArgs),
     /// One writer of the yardstick for writes: md5 + write + fsync.
     #[command(hide = true)]
     Writer {
@@ -69,7 +73,8 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool> {
         Name::Writer { path, bytes } => put::write_and_sync(path, *bytes).map(|()| true),
         Name::S3(options) if !cfg!(debug_assertions) => s3::run(&Workspace::find()?, options),
         Name::Client(options) if !cfg!(debug_assertions) => client::run(&Workspace::find()?, options),
-        Name::S3(_) | Name::Client(_) => again_in_release(&Workspace::find()?),
+        Name::Dataset(options) if !cfg!(debug_assertions) => dataset::run(&Workspace::find()?, options),
+        Name::S3(_) | Name::Client(_) | Name::Dataset(_) => again_in_release(&Workspace::find()?),
     }
 }
 

@@ -21,13 +21,13 @@ use crate::{ClientStats, Name, View, ViewHandle};
 /// A client of one node. Clones share everything; threads may use it at once.
 #[derive(Clone)]
 pub struct Client {
-    node: Node,
+    pub(crate) node: Node,
     address: Arc<str>,
 }
 
 /// The node, here or elsewhere.
 #[derive(Clone)]
-enum Node {
+pub(crate) enum Node {
     Local(Arc<Local>),
     Remote(Arc<Remote>),
 }

@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod ahead;
 mod buffer;
 mod client;
 mod fork;
@@ -38,7 +39,7 @@ pub use forebay_checkpoint::manifest::ObjectKind;
 pub use forebay_checkpoint::{Dtype, TensorBox};
 pub use forebay_core::wire::{
     AlarmPolicy, Condition, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed, ListedObject,
-    ObjectName, ObjectStat, SavePhase, SaveState, Sources, StagedIn,
+    ObjectName, ObjectStat, Plan, PlannedObject, SavePhase, SaveState, Sources, StagedIn,
 };
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;

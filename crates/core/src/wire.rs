@@ -31,7 +31,7 @@ pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, encode};
 pub use headers::Headers;
 pub use request::{
     BeginWrite, Condition, Durability, Fill, FinishWrite, Handle, Hello, Item, ItemRange, ListRequest,
-    ObjectName, Put, Request, WritePart, WrittenFrom,
+    ObjectName, Plan, PlannedObject, Put, Request, WritePart, WrittenFrom,
 };
 
 pub use save::{

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use forebay_core::wire::ItemRange;
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
-use forebay_reservoir::Leased;
+use forebay_reservoir::{Leased, LeasedTiers, ObjectId, ObjectVersion};
 
 use crate::read::{RESTARTS_MAX, changing_too_fast};
 use crate::{Engine, ObjectInfo};
@@ -129,6 +129,63 @@ impl Engine {
                         leased: Some(leased),
                     });
                 }
+            }
+        }
+        Err(changing_too_fast(&bucket, request.key))
+    }
+
+    /// What the reservoir knows a version of an object by; nothing is asked for.
+    ///
+    /// Errors: `NotFound` if there is no such bucket.
+    pub fn object_id(
+        &self,
+        bucket: &BucketName,
+        key: &ObjectKey,
+        version: &Version,
+        bytes: u64,
+    ) -> Result<ObjectId> {
+        let bucket = self.buckets.open(bucket)?;
+        Ok(ObjectId::of(&ObjectVersion {
+            bucket: bucket.name.clone(),
+            key: key.clone(),
+            version: version.clone(),
+            bytes,
+            domain: bucket.domain,
+        }))
+    }
+
+    /// Brings a range into RAM, as far as there is room, for whoever leases it later; says where its bytes were.
+    ///
+    /// Errors: as [`Self::lease`], but for `Busy`. Cancel-safe: fills go on.
+    pub async fn prepare(&self, request: LeaseRequest<'_>) -> Result<LeasedTiers> {
+        let bucket = self.buckets.open(request.bucket)?;
+        let mut info = self.info(&bucket, request.key).await?;
+        if request.version.is_some_and(|version| *version != info.version) {
+            info = self.refresh(&bucket, request.key).await?;
+        }
+        for _ in 0..RESTARTS_MAX {
+            if let Some(version) = request.version
+                && *version != info.version
+            {
+                return Err(other_version(&info, version));
+            }
+            let range = request.range.resolve(info.bytes);
+            let Some(range) = range.map_err(|error| error.with("key", &info.key))? else {
+                return Ok(LeasedTiers::default());
+            };
+            if self.reservoir.is_prepared(&info.object_id(), range) {
+                return Ok(LeasedTiers {
+                    ram: range.len(),
+                    ..LeasedTiers::default()
+                });
+            }
+            let object = info.object_version();
+            match self.reservoir.prepare(&object, range, &self.source).await {
+                // Replaced or deleted since its metadata was cached: ask again and start afresh.
+                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
+                    info = self.refresh(&bucket, request.key).await?;
+                }
+                prepared => return prepared,
             }
         }
         Err(changing_too_fast(&bucket, request.key))

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_core::{Error, Kind, Result};
 use http::Uri;
@@ -16,7 +17,7 @@ use crate::cloud::generic;
 use crate::cloud::profile::Profile;
 use crate::cloud::s3::S3Lake;
 use crate::cloud::s3::client::{Place, S3Client};
-use crate::{FolderLake, Lake, MemoryLake, Prefixed};
+use crate::{FolderLake, Lake, MemoryLake, Prefixed, ThrottleOptions, Throttled};
 
 const ACCEPTED: &str = "write a folder (/path or file:///path), s3://bucket[/prefix], gs://bucket[/prefix], \
                         az://container[/prefix] or memory://";
@@ -62,9 +63,49 @@ impl fmt::Debug for OpenOptions {
 /// Opens a lake. Reads configuration files, does not talk to the lake yet.
 pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Lake>> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    open_with(url, options, &env)
+    let opened = async {
+        let (url, slow) = split_throttle(url)?;
+        let lake = open_with(&url, options, &env).await?;
+        Ok(match slow {
+            Some(slow) => Arc::new(Throttled::new(lake, slow)),
+            None => lake,
+        })
+    };
+    opened
         .await
-        .map_err(|error| error.with("lake", without_query(url)))
+        .map_err(|error: Error| error.with("lake", without_query(url)))
+}
+
+/// Takes `latency_ms` and `bytes_per_s` out of a URL: any lake can be made as slow as a far one, for trying out.
+fn split_throttle(url: &str) -> Result<(String, Option<ThrottleOptions>)> {
+    let Some((place, query)) = url.split_once('?') else {
+        return Ok((url.to_owned(), None));
+    };
+    let mut slow: Option<ThrottleOptions> = None;
+    let mut rest = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        let number = || {
+            let number = value.parse::<u64>().ok().filter(|number| *number > 0);
+            number.ok_or_else(|| {
+                let message = "latency_ms and bytes_per_s of a lake's URL are whole numbers above 0";
+                Error::new(Kind::InvalidInput, message).with("name", &name)
+            })
+        };
+        match &*name {
+            "latency_ms" => slow.get_or_insert_default().latency = Duration::from_millis(number()?),
+            "bytes_per_s" => slow.get_or_insert_default().bytes_per_s = Some(number()?),
+            _ => {
+                rest.append_pair(&name, &value);
+            }
+        }
+    }
+    let rest = rest.finish();
+    let url = if rest.is_empty() {
+        place.to_owned()
+    } else {
+        format!("{place}?{rest}")
+    };
+    Ok((url, slow))
 }
 
 async fn open_with(

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use forebay_client::{Client, Interrupt, ObjectName};
+use forebay_client::{Client, Interrupt, ObjectName, PlannedObject};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::{Index, Sample};
 use forebay_dataset::order::{Fingerprint, Shape, ShardSize};
@@ -264,6 +264,21 @@ impl Inner {
             .map(|place| place.record.bytes)
             .max()
             .unwrap_or_default()
+    }
+
+    /// The shards as a node's cache knows them; raw files are not among them.
+    pub(crate) fn planned_objects(&self) -> impl Iterator<Item = PlannedObject> {
+        let whole = self
+            .shards
+            .iter()
+            .filter(|place| place.record.layout == Layout::OneObject);
+        whole.filter_map(|place| {
+            Some(PlannedObject {
+                object: place.object.clone(),
+                version: place.version.clone()?,
+                bytes: place.record.bytes,
+            })
+        })
     }
 
     /// All shards must have random access.

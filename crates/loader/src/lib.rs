@@ -34,6 +34,7 @@ mod pattern;
 mod pipeline;
 mod prefetch;
 mod process;
+mod rounds;
 mod rows;
 mod sample;
 mod source;

@@ -25,7 +25,7 @@ pub enum OnError {
 /// How much is read ahead of the consumer, besides the batches that are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prefetch {
-    /// Two windows, at most 256 MiB; off for a node elsewhere, where it would cost the network twice.
+    /// Two windows, at most a quarter of the node's RAM; off for a node elsewhere, where it would cost the network twice.
     #[default]
     Auto,
     /// Nothing.

@@ -24,6 +24,7 @@ use crate::dataset::Inner;
 use crate::fetch::nanoseconds;
 use crate::options::LoaderOptions;
 use crate::prefetch;
+use crate::rounds::Rounds;
 
 /// How often a wait looks around.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
@@ -57,6 +58,8 @@ pub(crate) struct Pipeline {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     pid: u32,
+    /// What the nodes were told, one for each dataset; ends after the threads.
+    _rounds: Vec<Rounds>,
 }
 
 /// What the threads and the consumer share.
@@ -114,15 +117,21 @@ impl Pipeline {
             taken: Condvar::new(),
             prefetched: Default::default(),
         });
+        let plans = shared.job.course.plans().iter().zip(shared.job.datasets.iter());
+        let rounds: Vec<Rounds> = plans
+            .map(|(plan, dataset)| Rounds::begin(dataset, plan))
+            .collect();
+        let ahead = prefetch::Ahead::new(&shared.job, &rounds);
         let mut pipeline = Self {
             shared,
             threads: Vec::new(),
             pid: std::process::id(),
+            _rounds: rounds,
         };
         for _ in 0..pipeline.shared.job.options.fetch_threads {
             pipeline.spawn("forebay-fetch", Shared::fetch)?;
         }
-        if let Some(ahead) = prefetch::Ahead::new(&pipeline.shared.job) {
+        if let Some(ahead) = ahead {
             let ahead = Arc::new(Mutex::new(ahead));
             for _ in 0..prefetch::THREADS {
                 let ahead = Arc::clone(&ahead);

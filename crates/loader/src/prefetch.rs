@@ -1,7 +1,7 @@
 //! Reads windows ahead of the consumer, in long stretches, so that the lake sees large reads and the fetchers find their samples in RAM.
 //!
 //! The order says which stretches of which shards a window needs (`order/uses.rs`). Those of the window in which the consumer stands, and of the next ones, are
-//! asked for in ranges of 8 MiB, and the views are dropped at once: the node keeps the bytes. Ranks of one host ask for the same
+//! asked for in ranges of 8 MiB, which the node brings into its RAM; what is there costs it a look. Ranks of one host ask for the same
 //! ranges, each starting at another one; the node fetches each once.
 //!
 //! Bound: what was begun and is not yet behind the consumer, in bytes; `prefetch/stretch.rs` says what is begun when. Nothing starts before the first batch is made, which should have the lake for itself. An
@@ -20,14 +20,17 @@ use crate::course::Course;
 use crate::dataset::Inner;
 use crate::options::Prefetch;
 use crate::pipeline::{Job, Shared};
+use crate::rounds::Rounds;
 use stretch::SourceAhead;
 
 /// Threads that read ahead: while one waits for the lake, the other has asked already.
 pub(crate) const THREADS: usize = 2;
 /// Ranges of one question.
 const RANGES_MAX: usize = 2;
-/// What `Prefetch::Auto` takes at most: as much as fits into the RAM of the smallest sensible node.
-const AUTO_BYTES_MAX: u64 = 256 << 20;
+/// What `Prefetch::Auto` takes at most: one part in this many of the node's RAM.
+const AUTO_RAM_SHARE: u64 = 4;
+/// Without shuffling what is read ahead is about half of this.
+const SMALL_SHARDS_BYTES: u64 = 256 << 20;
 
 /// What was begun and what comes next.
 pub(crate) struct Ahead {
@@ -49,10 +52,9 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
             continue;
         };
         let dataset = &shared.job.datasets[source];
-        match dataset.client.get_batch(items) {
-            Ok(views) => {
-                for view in views.iter().flatten() {
-                    let of = view.sources();
+        match dataset.client.prepare(items) {
+            Ok(prepared) => {
+                for of in prepared.into_iter().flatten() {
                     for (counter, bytes) in shared
                         .prefetched
                         .iter()
@@ -69,17 +71,27 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
 
 impl Ahead {
     /// For a job; `None` if nothing is to be read ahead.
-    pub(crate) fn new(job: &Job) -> Option<Self> {
+    pub(crate) fn new(job: &Job, rounds: &[Rounds]) -> Option<Self> {
         let plans = job.course.plans();
         let share = plans.len().max(1) as u64;
         let mut sources = Vec::with_capacity(plans.len());
-        for (source, (plan, dataset)) in plans.iter().zip(job.datasets.iter()).enumerate() {
+        for (source, ((plan, dataset), rounds)) in
+            plans.iter().zip(job.datasets.iter()).zip(rounds).enumerate()
+        {
+            let window_bytes = window_bytes(plan, dataset);
             let bytes_max = match job.options.prefetch {
                 Prefetch::Off => 0,
                 Prefetch::Bytes(bytes) => bytes,
-                Prefetch::Auto if dataset.client.address().starts_with("http") => 0,
-                Prefetch::Auto => window_bytes(plan, dataset).saturating_mul(2).min(AUTO_BYTES_MAX),
+                Prefetch::Auto => {
+                    let node_bytes = rounds.node_ram_bytes.map_or(0, |bytes| bytes / AUTO_RAM_SHARE);
+                    window_bytes.saturating_mul(2).min(node_bytes)
+                }
             };
+            // A window in which the consumer stands is read whole, however large it is.
+            rounds.name(
+                dataset,
+                (bytes_max / share).max(window_bytes.min(dataset.bytes())),
+            );
             let standing = job.course.standing(source, job.epoch, job.position);
             let rank = (job.options.rank, job.options.world_size.max(1));
             sources.push(SourceAhead::new(dataset, plan, standing, bytes_max / share, rank));
@@ -127,6 +139,6 @@ fn window_bytes(plan: &Plan, dataset: &Inner) -> u64 {
         },
         Shuffle::Global => bytes,
         // Without shuffling a window is a shard, and there may be many small ones.
-        Shuffle::None => dataset.largest_shard_bytes().max(AUTO_BYTES_MAX / 4),
+        Shuffle::None => dataset.largest_shard_bytes().max(SMALL_SHARDS_BYTES / 4),
     }
 }

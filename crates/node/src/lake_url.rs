@@ -11,6 +11,16 @@ use forebay_core::{Error, Kind, Result};
 const ACCEPTED: &str =
     "write a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container or memory://";
 
+/// What may stand behind the question mark; the last two make a lake slow, for trying out.
+const KNOWN: [&str; 6] = [
+    "endpoint",
+    "region",
+    "style",
+    "anonymous",
+    "latency_ms",
+    "bytes_per_s",
+];
+
 /// A lake URL without secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LakeUrl(String);
@@ -46,12 +56,10 @@ impl LakeUrl {
                            for example AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
             return Err(Error::new(Kind::InvalidInput, message));
         }
-        if let Some((name, _)) = url
-            .query_pairs()
-            .find(|(name, _)| !matches!(&**name, "endpoint" | "region" | "style" | "anonymous"))
-        {
+        if let Some((name, _)) = url.query_pairs().find(|(name, _)| !KNOWN.contains(&&**name)) {
             let message = format!(
-                "the lake URL has the unknown parameter '{name}'; known are endpoint, region, style and anonymous"
+                "the lake URL has the unknown parameter '{name}'; known are {}",
+                KNOWN.join(", ")
             );
             return Err(Error::new(Kind::InvalidInput, message));
         }

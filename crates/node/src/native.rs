@@ -33,6 +33,7 @@ mod listener;
 mod long_write;
 mod members;
 mod names;
+mod prepare;
 mod read;
 mod sessions;
 mod stream;

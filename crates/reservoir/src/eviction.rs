@@ -4,8 +4,11 @@
 //! holds keys and sizes only, never does I/O and never blocks, so each policy is tested alone. Pinned pages
 //! are best kept out of the policy altogether; leased and filling ones are refused through `may_go`.
 
+mod line;
+mod rounds;
 mod s3_fifo;
 
+pub(crate) use rounds::Rounds;
 pub(crate) use s3_fifo::S3Fifo;
 
 use crate::key::PageKey;
@@ -16,6 +19,8 @@ pub(crate) trait Eviction: Send + std::fmt::Debug {
     fn insert(&mut self, key: PageKey, bytes: u64);
     /// A page was read.
     fn touch(&mut self, key: &PageKey);
+    /// A page will be read soon, somebody said: it should still be there then.
+    fn expect(&mut self, _key: &PageKey) {}
     /// A page left for another reason.
     fn remove(&mut self, key: &PageKey);
     /// The next page to go among those that `may_go` allows (not pinned, leased, staged, filling), removed from

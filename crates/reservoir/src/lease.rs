@@ -54,7 +54,7 @@ pub struct LeasedTiers {
 }
 
 impl LeasedTiers {
-    fn add(&mut self, tier: Tier, bytes: u64) {
+    pub(crate) fn add(&mut self, tier: Tier, bytes: u64) {
         match tier {
             Tier::Ram => self.ram += bytes,
             Tier::Nvme => self.nvme += bytes,

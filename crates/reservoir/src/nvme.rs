@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
-use crate::eviction::{Eviction, S3Fifo};
+use crate::eviction::Eviction;
 use crate::{ObjectId, ObjectVersion, PageKey};
 
 mod buffer;
@@ -154,8 +154,8 @@ pub(crate) struct NvmeStore {
 
 impl NvmeStore {
     /// Opens the folder, replays its index and is ready to serve.
-    pub(crate) async fn open(options: NvmeOptions) -> Result<Arc<Self>> {
-        Self::open_with(options, Arc::new(OsIo), Box::new(S3Fifo::new())).await
+    pub(crate) async fn open(options: NvmeOptions, eviction: Box<dyn Eviction>) -> Result<Arc<Self>> {
+        Self::open_with(options, Arc::new(OsIo), eviction).await
     }
 
     async fn open_with(

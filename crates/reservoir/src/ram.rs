@@ -16,11 +16,12 @@ use forebay_core::{BlockMask, PAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::arena::{Arena, Extent, RunShape};
-use crate::eviction::{Eviction, S3Fifo};
+use crate::eviction::{Eviction, Rounds};
 use crate::index::{Entry, EntryHandle, Index};
 use crate::nvme::NvmeStore;
 use crate::page::{Page, PageClaim};
 use crate::pin::Pins;
+use crate::plan::Plans;
 use crate::run::Run;
 use crate::stats::Counters;
 use crate::{ObjectId, ObjectVersion, TrustDomain};
@@ -36,6 +37,7 @@ pub(crate) struct RamTier {
     pub(crate) arena: Arc<Arena>,
     pub(crate) index: Arc<Index>,
     pub(crate) pins: Pins,
+    pub(crate) plans: Arc<Plans>,
     /// Each domain has its own: what one evicts is of no use to another.
     policies: Mutex<BTreeMap<TrustDomain, Box<dyn Eviction>>>,
     budget_bytes: u64,
@@ -45,11 +47,17 @@ pub(crate) struct RamTier {
 
 impl RamTier {
     /// An empty tier; evicted pages go to `nvme` if it is there.
-    pub(crate) fn new(budget_bytes: u64, nvme: Option<Arc<NvmeStore>>, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(
+        budget_bytes: u64,
+        nvme: Option<Arc<NvmeStore>>,
+        plans: Arc<Plans>,
+        counters: Arc<Counters>,
+    ) -> Self {
         Self {
             arena: Arc::new(Arena::new(budget_bytes)),
             index: Arc::new(Index::new(Arc::clone(&counters))),
             pins: Pins::default(),
+            plans,
             policies: Mutex::default(),
             budget_bytes,
             demotion: nvme.map(|nvme| Demotion::new(nvme, budget_bytes)),
@@ -110,7 +118,9 @@ impl RamTier {
     /// Does something with the policy of a domain.
     fn with_policy<T>(&self, domain: TrustDomain, act: impl FnOnce(&mut dyn Eviction) -> T) -> T {
         let mut policies = self.policies.lock();
-        let policy = policies.entry(domain).or_insert_with(|| Box::new(S3Fifo::new()));
+        let policy = policies
+            .entry(domain)
+            .or_insert_with(|| Box::new(Rounds::new(Arc::clone(&self.plans))));
         act(policy.as_mut())
     }
 
@@ -180,6 +190,11 @@ impl RamTier {
     /// A page was read again: it should stay longer.
     pub(crate) fn touch(&self, page: &Page) {
         self.with_policy(page.object.domain, |policy| policy.touch(&page.key));
+    }
+
+    /// A page will be read soon: it should still be there then.
+    pub(crate) fn expect(&self, page: &Page) {
+        self.with_policy(page.object.domain, |policy| policy.expect(&page.key));
     }
 
     /// Takes a bad page out of the index; whoever holds it keeps it, nobody else finds it.

@@ -11,6 +11,7 @@
 
 mod bypass;
 mod flight;
+mod prepare;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

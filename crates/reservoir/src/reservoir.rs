@@ -17,10 +17,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::arena::FaultIn;
 use crate::demote;
+use crate::eviction::Rounds;
 use crate::fill::Filler;
 use crate::lease::Copies;
 use crate::nvme::{NvmeOptions, NvmeStore};
 use crate::nvme_names::NamedNvme;
+use crate::plan::Plans;
 use crate::ram::RamTier;
 use crate::read::Flights;
 use crate::read_ahead::ReadAhead;
@@ -55,14 +57,16 @@ pub struct Reservoir {
 impl Reservoir {
     /// Opens both tiers; quick, and no memory is touched before it is needed.
     pub async fn open(options: ReservoirOptions) -> Result<Arc<Self>> {
+        let plans = Arc::new(Plans::default());
         let nvme = match options.nvme_bytes {
             0 => None,
             budget_bytes => {
-                let store = NvmeStore::open(NvmeOptions {
+                let nvme = NvmeOptions {
                     dir: options.nvme_dir,
                     budget_bytes,
-                })
-                .await?;
+                };
+                let eviction = Rounds::new(Arc::clone(&plans));
+                let store = NvmeStore::open(nvme, Box::new(eviction)).await?;
                 Some(Arc::new(NamedNvme::new(store, budget_bytes)))
             }
         };
@@ -71,6 +75,7 @@ impl Reservoir {
         let ram = Arc::new(RamTier::new(
             options.ram_bytes,
             store.clone(),
+            plans,
             Arc::clone(&counters),
         ));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());

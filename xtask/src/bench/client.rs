@@ -6,11 +6,10 @@
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use clap::Args;
-use serde::Deserialize;
 
-use super::measure::Spread;
+use super::goals::{Bar, Figure, Goal, add_rows, figures, goal, groups, opening};
 use super::node::{BenchNode, KEY, NodeArgs, SECRET};
 use super::page::Page;
 use super::s3::{MIB, make_file};
@@ -32,46 +31,6 @@ pub(crate) struct ClientArgs {
     /// Only groups whose name contains this; the page is printed, not written.
     #[arg(long)]
     only: Option<String>,
-}
-
-/// A line of the table: the figure of bench/client.py, what it means, and the bar.
-struct Goal {
-    group: &'static str,
-    figure: &'static str,
-    what: &'static str,
-    must_reach: &'static str,
-    bar: Bar,
-}
-
-#[derive(Clone, Copy)]
-enum Bar {
-    AtLeast(f64),
-    AtMost(f64),
-}
-
-impl Bar {
-    fn holds(self, value: f64) -> bool {
-        match self {
-            Self::AtLeast(bar) => value >= bar,
-            Self::AtMost(bar) => value <= bar,
-        }
-    }
-}
-
-const fn goal(
-    group: &'static str,
-    figure: &'static str,
-    what: &'static str,
-    must_reach: &'static str,
-    bar: Bar,
-) -> Goal {
-    Goal {
-        group,
-        figure,
-        what,
-        must_reach,
-        bar,
-    }
 }
 
 /// Memory comes first: it counts what one node and eight processes gain while the object comes in.
@@ -127,12 +86,6 @@ const GOALS: [Goal; 7] = [
     ),
 ];
 
-#[derive(Deserialize)]
-struct Figure {
-    name: String,
-    samples: Vec<f64>,
-}
-
 pub(super) fn run(workspace: &Workspace, options: &ClientArgs) -> Result<bool> {
     let load = super::load_average();
     let python = environment(workspace)?;
@@ -152,24 +105,17 @@ pub(super) fn run(workspace: &Workspace, options: &ClientArgs) -> Result<bool> {
         nvme: "0",
     })?;
     let mut page = Page::default();
-    let mut groups: Vec<&str> = GOALS.iter().map(|goal| goal.group).collect();
-    groups.dedup();
-    for group in groups {
+    for group in groups(&GOALS) {
         if options.only.as_deref().is_none_or(|only| group.contains(only)) {
             let figures = measure(workspace, &python, &node, options, group)?;
-            for goal in GOALS.iter().filter(|goal| goal.group == group) {
-                let figure = figures.iter().find(|figure| figure.name == goal.figure);
-                let figure =
-                    figure.with_context(|| format!("bench/client.py said nothing of {}", goal.figure))?;
-                let spread = Spread::of(&figure.samples);
-                let reached = goal.bar.holds(spread.median);
-                page.row(goal.what, goal.must_reach, spread.shown(2), reached);
-            }
+            add_rows(&mut page, &GOALS, group, &figures)?;
         }
     }
     drop(node);
     fs::remove_dir_all(&dir)?;
-    let text = page.text("The client on the host", &opening(options, &load)?);
+    let again = format!("client --seconds {} --rounds {}", options.seconds, options.rounds);
+    let more = "A ratio says how fast we are as a share of the limit.";
+    let text = page.text("The client on the host", &opening(&again, &load, more)?);
     if options.only.is_none() {
         fs::write(workspace.root.join(PAGE), text)?;
         println!("wrote {PAGE}");
@@ -202,28 +148,5 @@ fn measure(
     script.args(["--key", KEY, "--secret", SECRET]);
     script.args(["--rounds", &options.rounds.to_string()]);
     script.args(["--seconds", &options.seconds.to_string()]);
-    let said = command::output(&mut script)?;
-    let figures: Result<Vec<Figure>, _> = said.lines().map(serde_json::from_str).collect();
-    let figures = figures.with_context(|| format!("bench/client.py said: {said}"))?;
-    if figures.iter().any(|figure| figure.samples.is_empty()) {
-        bail!("bench/client.py gave a figure without samples");
-    }
-    Ok(figures)
-}
-
-fn opening(options: &ClientArgs, load: &str) -> Result<String> {
-    let machine = command::output(command::clean("uname").args(["-srm"]))?;
-    let cores = std::thread::available_parallelism()?;
-    let commit =
-        command::output(command::clean("git").args(["rev-parse", "--short", "HEAD"])).unwrap_or_default();
-    Ok(format!(
-        "Made by a command; do not edit. To do it again:\n\n\
-         ```sh\ncargo xtask bench client --seconds {} --rounds {}\n```\n\n\
-         Commit {}, {}, {cores} cores shared by clients and node; load average {load} when it began (0 is a quiet machine). Comparisons \
-         alternate A-B-B-A; figures are medians with quartiles. A ratio says how fast we are as a share of the limit.\n",
-        options.seconds,
-        options.rounds,
-        commit.trim(),
-        machine.trim()
-    ))
+    figures(&mut script)
 }

@@ -36,7 +36,8 @@ pub(super) struct BenchNode {
     pub(super) s3: SocketAddr,
     /// Where clients on the host find it.
     pub(super) socket: PathBuf,
-    admin: SocketAddr,
+    /// Where metrics are.
+    pub(super) admin: SocketAddr,
 }
 
 #[derive(Deserialize)]

@@ -1,10 +1,11 @@
 //! Questions whose answer is whole in itself: metadata, listings, deletes, buckets.
 
 use forebay_core::Result;
-use forebay_core::wire::{Answer, ListRequest, Listed, ObjectName, ObjectStat, Request};
+use forebay_core::wire::{Answer, Item, ListRequest, Listed, ObjectName, ObjectStat, Plan, Request, Sources};
 
 use super::pool::Again;
 use super::session::Local;
+use crate::wait::Wait;
 
 /// An answer of the wrong kind, as an error.
 fn misunderstood<T>(_: Answer) -> Result<T> {
@@ -42,6 +43,28 @@ impl Local {
 
     pub(crate) fn create_bucket(&self, name: &str) -> Result<()> {
         self.done(&Request::CreateBucket(name.into()))
+    }
+
+    pub(crate) fn prepare(&self, items: Vec<Item>) -> Result<Vec<Result<Sources>>> {
+        let timeout_ms = Wait::start(&self.options).left_ms();
+        let (count, request) = (items.len(), Request::Prepare { items, timeout_ms });
+        match self.call(&request, Again::Harmless)? {
+            Answer::Prepared(found) if found.len() == count => {
+                Ok(found.into_iter().map(|one| one.map_err(Into::into)).collect())
+            }
+            other => misunderstood(other),
+        }
+    }
+
+    pub(crate) fn plan(&self, plan: Plan) -> Result<u64> {
+        match self.call(&Request::Plan(plan), Again::Harmless)? {
+            Answer::Planned { ram_bytes } => Ok(ram_bytes),
+            other => misunderstood(other),
+        }
+    }
+
+    pub(crate) fn end_plan(&self, reader: u64) -> Result<()> {
+        self.done(&Request::EndPlan { reader })
     }
 
     pub(crate) fn ping(&self) -> Result<()> {

@@ -66,6 +66,13 @@ pub enum Answer {
     Saves(Vec<SaveState>),
     /// To `Gather`: what each rank gave, in order.
     Gathered(Vec<Vec<u8>>),
+    /// To `Prepare`: where the bytes of each item were found, in order.
+    Prepared(Vec<Result<Sources, Failure>>),
+    /// To `Plan`.
+    Planned {
+        /// The node's budget of RAM.
+        ram_bytes: u64,
+    },
 }
 
 /// To `Fill`, for one item.

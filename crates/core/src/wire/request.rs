@@ -108,6 +108,47 @@ pub enum Request {
     },
     /// Exchanges something with the other ranks on this host.
     Gather(Gather),
+    /// Brings items into RAM, as far as there is room, without leasing them: for readers that know what they will need.
+    Prepare {
+        /// What will be needed.
+        #[serde(deserialize_with = "bounded::items")]
+        items: Vec<Item>,
+        /// How long the slowest may take; 0 means the node's own limit.
+        timeout_ms: u32,
+    },
+    /// Says which objects will be read again and again, each once in a round: the cache keeps what it has of them instead of
+    /// replacing it by what comes. Answered by `Planned`; ends with `EndPlan` or with the session.
+    Plan(Plan),
+    /// Ends a plan of this session; fine if there is none.
+    EndPlan {
+        /// The reader that began it.
+        reader: u64,
+    },
+}
+
+/// Objects that are read in rounds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Its number, chosen by the reader: processes that read the same objects in the same order name the same one.
+    pub plan: u64,
+    /// Who reads by it: a number that is nobody else's in this session.
+    pub reader: u64,
+    /// Bytes that its readers have fetched ahead of their use, at most: so much of the cache is kept for what comes next.
+    pub ahead_bytes: u64,
+    /// Some of its objects, as their versions were when the reader looked; several questions add up.
+    #[serde(deserialize_with = "bounded::items")]
+    pub objects: Vec<PlannedObject>,
+}
+
+/// An object of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlannedObject {
+    /// The object.
+    pub object: ObjectName,
+    /// Its version.
+    pub version: String,
+    /// Its size.
+    pub bytes: u64,
 }
 
 /// Who speaks.

@@ -36,6 +36,23 @@ async fn a_wrong_url_says_what_is_accepted() {
     assert!(error.to_string().contains("endpoint, region"), "{error}");
 }
 
+#[test]
+fn a_url_says_how_slow_a_lake_is() {
+    let (url, slow) = split_throttle("file:///lake?latency_ms=20&bytes_per_s=1000").unwrap();
+    let slow = slow.unwrap();
+    assert_eq!(url, "file:///lake");
+    assert_eq!(
+        (slow.latency, slow.bytes_per_s),
+        (Duration::from_millis(20), Some(1000))
+    );
+    let (url, slow) = split_throttle("s3://b/p?endpoint=http%3A%2F%2Fh%3A1&style=path").unwrap();
+    assert_eq!(url, "s3://b/p?endpoint=http%3A%2F%2Fh%3A1&style=path");
+    assert!(slow.is_none());
+    for wrong in ["file:///lake?latency_ms=soon", "file:///lake?bytes_per_s=0"] {
+        assert_eq!(split_throttle(wrong).unwrap_err().kind(), Kind::InvalidInput);
+    }
+}
+
 #[tokio::test]
 async fn keys_show_neither_in_the_url_nor_in_debug_output() {
     let options = keys();

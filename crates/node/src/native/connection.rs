@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::counters::Present;
 use super::sessions::{Peer, Session};
 use super::stream::FrameStream;
-use super::{fill, long_write, names, read, write};
+use super::{fill, long_write, names, prepare, read, write};
 use crate::parts::Parts;
 
 /// How long a client may take to say hello.
@@ -282,6 +282,12 @@ impl Context {
             | Request::SaveStates { .. }
             | Request::AbortSave { .. }
             | Request::Gather(_) => Err(Error::new(Kind::Unsupported, "this node cannot save yet")),
+            Request::Prepare { items, timeout_ms } => prepare::answer(self, &items, timeout_ms).await,
+            Request::Plan(plan) => prepare::plan(self, &plan),
+            Request::EndPlan { reader } => {
+                self.session.end_plan(reader);
+                Ok(Answer::Done)
+            }
             Request::Ping => self.parts.engine().map(|_| Answer::Done),
             Request::Hello(_) => Err(Error::new(
                 Kind::InvalidInput,

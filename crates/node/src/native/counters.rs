@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use forebay_core::wire::Request;
 
 /// The kinds of requests, as metrics name them.
-const KINDS: [&str; 27] = [
+const KINDS: [&str; 29] = [
     "hello",
     "stat",
     "list",
@@ -32,6 +32,8 @@ const KINDS: [&str; 27] = [
     "save_states",
     "abort_save",
     "gather",
+    "prepare",
+    "plan",
     "other",
 ];
 
@@ -102,7 +104,9 @@ impl Counters {
             Request::SaveStates { .. } => 23,
             Request::AbortSave { .. } => 24,
             Request::Gather(_) => 25,
-            Request::CreateBucket(_) | Request::Ping => 26,
+            Request::Prepare { .. } => 26,
+            Request::Plan(_) | Request::EndPlan { .. } => 27,
+            Request::CreateBucket(_) | Request::Ping => 28,
         };
         add(&self.requests[kind], 1);
     }

@@ -153,7 +153,7 @@ impl<'a> Batch<'a> {
         for (index, item) in self.items.iter().enumerate() {
             // Items of one batch mostly lie in one object, which needs no second look.
             let result = match &last {
-                Some((object, info)) if is_range_of(item, object) => {
+                Some((object, info)) if is_range_of(item, object) && has_version(item, info) => {
                     warm_range(context, engine.try_lease_known(info, &item.range))
                 }
                 _ => context
@@ -295,9 +295,16 @@ fn warm<'a>(
     warm_range(context, engine.try_lease(request))
 }
 
-/// Whether an item is some bytes of the current version of this object.
+/// Whether an item is some bytes of this object.
 fn is_range_of(item: &Item, object: &ObjectName) -> bool {
-    item.version.is_none() && !matches!(item.range, ItemRange::Member(_)) && item.object == *object
+    !matches!(item.range, ItemRange::Member(_)) && item.object == *object
+}
+
+/// Whether an item wants this version, or does not care.
+fn has_version(item: &Item, info: &ObjectInfo) -> bool {
+    item.version
+        .as_deref()
+        .is_none_or(|version| version == info.version.as_str())
 }
 
 /// Counts what was leased for the session.

@@ -13,16 +13,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use forebay_core::{Error, Kind, Result};
-use forebay_reservoir::StagingBuffer;
+use forebay_reservoir::{PlanHold, StagingBuffer};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::long_write::{OpenWrite, PartSender};
 
-/// Regions, buffers and open writes that one session may have at a time.
+/// Regions, buffers, open writes and plans that one session may have at a time.
 const REGIONS_MAX: usize = 64;
 const BUFFERS_MAX: usize = 1024;
 const WRITES_MAX: usize = 16;
+const PLANS_MAX: usize = 64;
 /// Bytes of a client's name that are kept.
 const CLIENT_NAME_BYTES_MAX: usize = 128;
 
@@ -52,6 +53,7 @@ pub(super) struct Session {
     regions: Mutex<BTreeMap<u64, Arc<Region>>>,
     buffers: Mutex<BTreeMap<u64, StagingBuffer>>,
     writes: Mutex<BTreeMap<u64, OpenWrite>>,
+    plans: Mutex<BTreeMap<u64, PlanHold>>,
 }
 
 /// Memory of the client that the node may write to.
@@ -151,10 +153,37 @@ impl Session {
         self.writes.lock().remove(&number)
     }
 
+    /// Adds to the plan of a reader, which begins if it has not; refused when the session is over, because nobody would end it.
+    pub(super) fn add_to_plan(
+        &self,
+        reader: u64,
+        begin: impl FnOnce() -> PlanHold,
+        add: impl FnOnce(&mut PlanHold),
+    ) -> Result<()> {
+        let mut plans = self.plans.lock();
+        if self.ended.is_cancelled() {
+            let message = "the session has ended; connect again";
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        if plans.len() >= PLANS_MAX && !plans.contains_key(&reader) {
+            let message = "this client has too many plans; end some";
+            return Err(Error::new(Kind::Busy, message).with("plans_max", PLANS_MAX));
+        }
+        add(plans.entry(reader).or_insert_with(begin));
+        Ok(())
+    }
+
+    pub(super) fn end_plan(&self, reader: u64) {
+        let plan = self.plans.lock().remove(&reader);
+        drop(plan);
+    }
+
     /// Drops what only the process itself could use.
     fn clear(&self) {
         self.regions.lock().clear();
         self.writes.lock().clear();
+        let plans = std::mem::take(&mut *self.plans.lock());
+        drop(plans);
         let buffers = std::mem::take(&mut *self.buffers.lock());
         drop(buffers);
     }
@@ -195,6 +224,7 @@ impl Sessions {
             regions: Mutex::default(),
             buffers: Mutex::default(),
             writes: Mutex::default(),
+            plans: Mutex::default(),
         });
         self.by_secret.lock().insert(secret, Arc::clone(&session));
         Ok(session)

@@ -5,6 +5,7 @@ mod fixture;
 mod hello;
 mod leases;
 mod long_writes;
+mod prepare;
 mod reads;
 mod shared_leases;
 mod users;

@@ -65,6 +65,28 @@ impl S3Fifo {
         Self::default()
     }
 
+    /// Bytes of all pages.
+    pub(super) fn bytes(&self) -> u64 {
+        self.small.bytes + self.main.bytes
+    }
+
+    /// Forgets all pages that are like this and gives them to the caller, the oldest of each queue first.
+    pub(super) fn take_where(&mut self, is_like_this: impl Fn(&PageKey) -> bool) -> Vec<(PageKey, u64)> {
+        let slots = self.small.slots.iter().chain(&self.main.slots);
+        let keys: Vec<PageKey> = slots
+            .filter(|(ticket, key)| {
+                is_like_this(key) && self.entries.get(key).is_some_and(|entry| entry.ticket == *ticket)
+            })
+            .map(|(_, key)| *key)
+            .collect();
+        let taken = keys.into_iter().filter_map(|key| {
+            let entry = self.take(&key)?;
+            self.sweep(entry.place);
+            Some((key, entry.bytes))
+        });
+        taken.collect()
+    }
+
     fn queue(&mut self, place: Place) -> &mut Queue {
         match place {
             Place::Small => &mut self.small,

@@ -11,6 +11,7 @@ use forebay_core::{
 
 use super::segments::RawIo;
 use super::*;
+use crate::eviction::S3Fifo;
 
 mod basics;
 mod churn;
@@ -29,7 +30,9 @@ pub(super) fn options(dir: &Path, budget_bytes: u64) -> NvmeOptions {
 }
 
 pub(super) async fn open(dir: &Path, budget_bytes: u64) -> Arc<NvmeStore> {
-    NvmeStore::open(options(dir, budget_bytes)).await.unwrap()
+    NvmeStore::open(options(dir, budget_bytes), Box::new(S3Fifo::new()))
+        .await
+        .unwrap()
 }
 
 pub(super) async fn open_on(raw: Arc<dyn RawIo>, dir: &Path, budget_bytes: u64) -> Arc<NvmeStore> {

@@ -2,6 +2,7 @@
 
 use super::disk::GateIo;
 use super::*;
+use crate::eviction::S3Fifo;
 
 #[tokio::test]
 async fn every_size_comes_back_byte_for_byte() {
@@ -204,7 +205,9 @@ async fn a_tier_full_of_pins_leaves_writes_out() {
 async fn a_second_opener_is_told_that_the_folder_is_in_use() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), 8 * MIB).await;
-    let error = NvmeStore::open(options(dir.path(), 8 * MIB)).await.unwrap_err();
+    let error = NvmeStore::open(options(dir.path(), 8 * MIB), Box::new(S3Fifo::new()))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::Busy);
     assert!(error.to_string().contains("in use"), "{error}");
     store.shutdown().await;
@@ -233,6 +236,8 @@ async fn after_shutdown_reads_miss_and_writes_do_nothing() {
 #[tokio::test]
 async fn a_budget_too_small_to_work_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let error = NvmeStore::open(options(dir.path(), 1000)).await.unwrap_err();
+    let error = NvmeStore::open(options(dir.path(), 1000), Box::new(S3Fifo::new()))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Kind::InvalidInput);
 }

@@ -1,0 +1,167 @@
+"""Measures datasets; run by `cargo xtask bench dataset`, one row group per call.
+
+Prints one JSON object per line: {"name": ..., "samples": [...]}. What a row must reach is known to xtask alone. CPU time is that of this process and of
+the node together, from the kernel's clocks of processes; contenders alternate A-B-B-A, epoch by epoch, and every one has had a warm-up epoch.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import dataset_peers as peers
+
+import forebay
+
+BATCH = 64
+IMAGES, TOKENS = 20_000, 50_000
+#: Epochs of ours that are measured together: one is too short for a steady figure.
+EPOCHS = 3
+
+
+def emit(name: str, samples: list[float]) -> None:
+    print(json.dumps({"name": name, "samples": samples}), flush=True)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process, ended threads included."""
+    return time.clock_gettime(((~pid) << 3) | 2)
+
+
+def lake_counter(args: argparse.Namespace, name: str) -> float:
+    with urllib.request.urlopen(f"{args.admin}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    found = [line for line in lines if line.startswith((f"{name}{{", f"{name} "))]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+
+
+def images(args: argparse.Namespace, **options: Any) -> forebay.Dataset:
+    node = forebay.connect(args.socket)
+    names = "forebay://bench/images/{0000..0039}.tar"
+    return forebay.Dataset(names, fields={"jpg": "bytes", "cls": int}, node=node, **options)
+
+
+def tokens(args: argparse.Namespace) -> forebay.Dataset:
+    node = forebay.connect(args.socket)
+    return forebay.Dataset(
+        "forebay://bench/tokens/{0000..0009}.bin", fields={"tokens": "tokens:uint16"}, node=node, tokens=(2048, 2048, "uint16")
+    )
+
+
+def ours(dataset: forebay.Dataset, field: str, **options: Any) -> Callable[[], Iterator[Any]]:
+    loader = dataset.loader(batch_size=BATCH, seed=7, tail="pad", **options)
+
+    def epochs() -> Iterator[Any]:
+        for _ in range(EPOCHS):
+            for batch in loader:
+                yield batch[field]
+
+    return epochs
+
+
+def drain(epoch: Callable[[], Iterator[Any]], expected: int) -> None:
+    """Reads an epoch and looks at every sample."""
+    count = 0
+    for batch in epoch():
+        for sample in batch:
+            count += len(sample) > 0
+    if not expected <= count < expected + EPOCHS * BATCH:
+        raise SystemExit(f"{count} samples came, {expected} should have")
+
+
+def compare(args: argparse.Namespace, samples: int, contenders: dict[str, Callable[[], Iterator[Any]]]) -> None:
+    """CPU µs per sample of every contender; the first is ours."""
+    names = list(contenders)
+    counts = {name: samples * (EPOCHS if name.startswith("forebay") else 1) for name in names}
+    costs: dict[str, list[float]] = {name: [] for name in names}
+
+    def once(name: str) -> float:
+        before = time.process_time() + cpu_seconds(args.node_pid)
+        drain(contenders[name], counts[name])
+        return (time.process_time() + cpu_seconds(args.node_pid) - before) * 1e6 / counts[name]
+
+    for name in names:
+        once(name)
+    for _ in range(args.rounds):
+        for name in names + names[::-1]:
+            costs[name].append(once(name))
+    for name, found in costs.items():
+        emit(name, found)
+        both = [statistics.mean(found[at : at + 2]) for at in range(0, len(found), 2)]
+        mine = [statistics.mean(costs[names[0]][at : at + 2]) for at in range(0, len(found), 2)]
+        emit(f"{name} by ours", [theirs / own for theirs, own in zip(both, mine, strict=True)])
+
+
+def group_images(args: argparse.Namespace) -> None:
+    contenders = {"forebay": ours(images(args), "jpg", shuffle="window")}
+    contenders["forebay global"] = ours(images(args), "jpg", shuffle="global")
+    contenders |= {
+        "webdataset": peers.webdataset_images(args.data),
+        "mds": peers.mds_images(args.data),
+        "litdata": peers.litdata_images(args.data),
+        "parquet": peers.parquet_images(args.data),
+    }
+    compare(args, IMAGES, contenders)
+
+
+def group_tokens(args: argparse.Namespace) -> None:
+    contenders = {"forebay": ours(tokens(args), "tokens", shuffle="window")}
+    contenders |= {
+        "webdataset": peers.webdataset_tokens(args.data),
+        "mds": peers.mds_tokens(args.data),
+        "litdata": peers.litdata_tokens(args.data),
+        "parquet": peers.parquet_tokens(args.data),
+    }
+    compare(args, TOKENS, contenders)
+
+
+def group_resume(args: argparse.Namespace) -> None:
+    """Another loader goes on where one stood after half an epoch: seconds to its first batch."""
+    dataset = images(args)
+    options: dict[str, Any] = {"batch_size": BATCH, "shuffle": "window", "seed": 7}
+    found = []
+    with dataset.loader(**options) as loader:
+        state = {**loader.state_dict(), "position": IMAGES // 2}
+    for _ in range(args.rounds * 2):
+        with dataset.loader(**options) as again:
+            start = time.perf_counter()
+            again.load_state_dict(state)
+            next(iter(again))
+            found.append(time.perf_counter() - start)
+    emit("resume", found)
+
+
+def group_index(args: argparse.Namespace) -> None:
+    """Building the index of the images from a warm node: GB per CPU second of client and node."""
+    found = []
+    gigabytes = sum(size for _, _, size in images(args).shards) / 1e9
+    for _ in range(args.rounds + 1):
+        before = time.process_time() + cpu_seconds(args.node_pid)
+        images(args, store_index=False).index(rebuild="always")
+        found.append(gigabytes / (time.process_time() + cpu_seconds(args.node_pid) - before))
+    emit("index", found[1:])
+
+
+GROUPS = {"images": group_images, "tokens": group_tokens, "resume": group_resume, "index": group_index}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("group", choices=sorted(GROUPS))
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--node-pid", type=int, required=True)
+    parser.add_argument("--admin", required=True)
+    parser.add_argument("--data", type=pathlib.Path, required=True)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    GROUPS[args.group](args)
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

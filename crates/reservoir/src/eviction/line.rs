@@ -1,0 +1,101 @@
+//! A line of pages: first in, first out, and any of them may step out of it.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::key::PageKey;
+
+/// Lines shorter than this are not swept of pages that have left.
+const SWEEP_LEN_MIN: usize = 64;
+
+/// Pages in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    /// Tickets and pages; a ticket that is not the page's own any more is a leftover.
+    slots: VecDeque<(u64, PageKey)>,
+    pages: HashMap<PageKey, Standing>,
+    bytes: u64,
+    next_ticket: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Standing {
+    ticket: u64,
+    bytes: u64,
+}
+
+impl Line {
+    /// Bytes of all pages in it.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Puts a page at the end; one that is in the line stays where it is and has so many bytes now.
+    pub(super) fn push(&mut self, key: PageKey, bytes: u64) {
+        if let Some(standing) = self.pages.get_mut(&key) {
+            self.bytes = self.bytes - standing.bytes + bytes;
+            standing.bytes = bytes;
+            return;
+        }
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        self.slots.push_back((ticket, key));
+        self.pages.insert(key, Standing { ticket, bytes });
+        self.bytes += bytes;
+    }
+
+    /// Whether a page is in it.
+    pub(super) fn has(&self, key: &PageKey) -> bool {
+        self.pages.contains_key(key)
+    }
+
+    /// Takes a page out; its bytes, `None` if it is not in the line.
+    pub(super) fn remove(&mut self, key: &PageKey) -> Option<u64> {
+        let standing = self.pages.remove(key)?;
+        self.bytes -= standing.bytes;
+        if self.slots.len() > SWEEP_LEN_MIN.max(2 * self.pages.len()) {
+            let pages = &self.pages;
+            let is_own =
+                |(ticket, key): &(u64, PageKey)| pages.get(key).is_some_and(|it| it.ticket == *ticket);
+            self.slots.retain(is_own);
+        }
+        Some(standing.bytes)
+    }
+
+    /// Takes the first page out that may go; those that may not go to the end.
+    pub(super) fn pop(&mut self, may_go: &mut dyn FnMut(&PageKey) -> bool) -> Option<PageKey> {
+        let mut left = self.pages.len();
+        while left > 0 {
+            let (ticket, key) = self.slots.pop_front()?;
+            let Some(standing) = self.pages.get(&key).copied().filter(|it| it.ticket == ticket) else {
+                continue;
+            };
+            left -= 1;
+            self.pages.remove(&key);
+            self.bytes -= standing.bytes;
+            if may_go(&key) {
+                return Some(key);
+            }
+            self.push(key, standing.bytes);
+        }
+        None
+    }
+
+    /// Takes out all pages that are like this, the first ones first.
+    pub(super) fn take_where(
+        &mut self,
+        mut is_like_this: impl FnMut(&PageKey) -> bool,
+    ) -> Vec<(PageKey, u64)> {
+        let found: Vec<PageKey> = self
+            .slots
+            .iter()
+            .filter(|(ticket, key)| {
+                self.pages.get(key).is_some_and(|it| it.ticket == *ticket) && is_like_this(key)
+            })
+            .map(|(_, key)| *key)
+            .collect();
+        let taken = found
+            .into_iter()
+            .filter_map(|key| Some((key, self.remove(&key)?)));
+        taken.collect()
+    }
+}

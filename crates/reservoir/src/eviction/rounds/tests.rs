@@ -1,0 +1,177 @@
+use forebay_core::PageIndex;
+
+use super::*;
+use crate::ObjectId;
+use crate::plan::PlanHold;
+
+const CAPACITY: u64 = 100;
+const AHEAD: u64 = 20;
+const PLANNED: ObjectId = ObjectId([7; 16]);
+const OTHER: ObjectId = ObjectId([8; 16]);
+
+fn page(object: ObjectId, number: u32) -> PageKey {
+    PageKey {
+        object,
+        page: PageIndex(number),
+    }
+}
+
+fn plan() -> (Arc<Plans>, PlanHold) {
+    let plans = Arc::new(Plans::default());
+    let mut hold = PlanHold::begin(&plans, 1);
+    hold.add(AHEAD, [PLANNED]);
+    (plans, hold)
+}
+
+/// A tier of `CAPACITY` pages of one byte.
+struct Tier {
+    policy: Rounds,
+    inside: std::collections::BTreeSet<PageKey>,
+}
+
+impl Tier {
+    fn new(plans: &Arc<Plans>) -> Self {
+        Self {
+            policy: Rounds::new(Arc::clone(plans)),
+            inside: std::collections::BTreeSet::new(),
+        }
+    }
+
+    /// Says whether the page was there.
+    fn read(&mut self, key: PageKey) -> bool {
+        if self.inside.contains(&key) {
+            self.policy.touch(&key);
+            self.policy.expect(&key);
+            return true;
+        }
+        if self.inside.len() as u64 == CAPACITY {
+            let victim = self.policy.victim(&mut |_| true).unwrap();
+            assert!(
+                self.inside.remove(&victim),
+                "a page that is not there was evicted"
+            );
+        }
+        self.policy.insert(key, 1);
+        self.inside.insert(key);
+        false
+    }
+
+    fn has(&self, object: ObjectId) -> usize {
+        self.inside.iter().filter(|key| key.object == object).count()
+    }
+}
+
+/// Another order of `0..count` for every round.
+fn round(number: u64, count: u32) -> Vec<u32> {
+    let mut order: Vec<u32> = (0..count).collect();
+    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for at in (1..order.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        order.swap(at, (state >> 33) as usize % (at + 1));
+    }
+    order
+}
+
+#[test]
+fn rounds_over_twice_the_capacity_hit_what_fits_beside_what_is_ahead() {
+    let (plans, _hold) = plan();
+    let mut tier = Tier::new(&plans);
+    for number in 0..200 {
+        tier.read(page(PLANNED, number));
+    }
+    for number in 1..5 {
+        let hits = round(number, 200)
+            .into_iter()
+            .filter(|page_number| tier.read(page(PLANNED, *page_number)))
+            .count();
+        assert!(
+            hits as u64 >= CAPACITY - AHEAD,
+            "round {number} hit {hits} of 200"
+        );
+    }
+}
+
+#[test]
+fn what_was_fetched_ahead_is_there_when_it_is_used() {
+    let (plans, _hold) = plan();
+    let mut tier = Tier::new(&plans);
+    for number in 0..200 {
+        tier.read(page(PLANNED, number));
+    }
+    let order = round(9, 200);
+    for (at, wanted) in order.iter().enumerate() {
+        if let Some(ahead) = order.get(at + AHEAD as usize - 1) {
+            tier.read(page(PLANNED, *ahead));
+        }
+        if at + 1 >= AHEAD as usize {
+            assert!(tier.inside.contains(&page(PLANNED, *wanted)), "step {at}");
+        }
+    }
+}
+
+#[test]
+fn other_pages_keep_a_quarter_and_no_more() {
+    let (plans, _hold) = plan();
+    let mut tier = Tier::new(&plans);
+    for number in 0..1000 {
+        tier.read(page(OTHER, number));
+    }
+    for number in 0..200 {
+        tier.read(page(PLANNED, number));
+    }
+    assert_eq!(tier.has(OTHER), 25);
+    for number in 1000..2000 {
+        tier.read(page(OTHER, number));
+    }
+    // A page that comes in is there before another one goes.
+    assert!(tier.has(OTHER) <= 26, "{}", tier.has(OTHER));
+}
+
+#[test]
+fn pages_are_like_all_others_when_the_plan_has_ended() {
+    let (plans, hold) = plan();
+    let mut tier = Tier::new(&plans);
+    for number in 0..200 {
+        tier.read(page(PLANNED, number));
+    }
+    drop(hold);
+    for number in 0..1000 {
+        tier.read(page(OTHER, number));
+    }
+    assert!(tier.has(OTHER) >= 90, "{} of {CAPACITY}", tier.has(OTHER));
+}
+
+#[test]
+fn pages_that_were_there_before_the_plan_are_kept() {
+    let plans = Arc::new(Plans::default());
+    let mut tier = Tier::new(&plans);
+    for number in 0..50 {
+        tier.read(page(PLANNED, number));
+    }
+    let mut hold = PlanHold::begin(&plans, 1);
+    hold.add(AHEAD, [PLANNED]);
+    for number in 50..200 {
+        tier.read(page(PLANNED, number));
+    }
+    let kept = (0..50).filter(|number| tier.inside.contains(&page(PLANNED, *number)));
+    assert!(kept.count() >= 30);
+}
+
+#[test]
+fn refused_pages_stay_and_others_go() {
+    let (plans, _hold) = plan();
+    let mut policy = Rounds::new(plans);
+    for number in 0..10 {
+        policy.insert(page(PLANNED, number), 1);
+    }
+    let mut only_the_last = |key: &PageKey| key.page.0 == 9;
+    assert_eq!(policy.victim(&mut only_the_last), Some(page(PLANNED, 9)));
+    assert_eq!(policy.victim(&mut only_the_last), None);
+    policy.remove(&page(PLANNED, 0));
+    let mut gone = Vec::new();
+    while let Some(key) = policy.victim(&mut |_| true) {
+        gone.push(key.page.0);
+    }
+    gone.sort_unstable();
+    assert_eq!(gone, (1..9).collect::<Vec<_>>());
+}

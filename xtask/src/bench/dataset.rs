@@ -1,0 +1,216 @@
+//! `cargo xtask bench dataset`: loaders beside webdataset, mosaicml-streaming, LitData and pyarrow, and what a slow lake and a small cache make of them.
+//!
+//! The work is done by bench/dataset.py with the release wheel in an environment of its own, on data that bench/dataset_data.py makes once (about 5 GB
+//! under target/bench/dataset, left there for the next run). Each group of rows names the node that it needs; groups with
+//! the same one share it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+
+use super::goals::{Bar, Figure, Goal, add_rows, figures, goal, groups, opening, shown};
+use super::node::{BenchNode, NodeArgs};
+use super::page::Page;
+use crate::command;
+use crate::tools::Venv;
+use crate::workspace::Workspace;
+
+const PAGE: &str = "docs/benchmarks/dataset.md";
+
+/// How long and what.
+#[derive(Args)]
+pub(crate) struct DatasetArgs {
+    /// How often each A-B-B-A round is run.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only groups whose name contains this; the page is printed, not written.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+const GOALS: [Goal; 18] = [
+    goal(
+        "images",
+        "forebay",
+        "tar, 52 KB samples, window shuffle, CRC checked, handed over: CPU µs per sample, client and node",
+        "≤ 15",
+        Bar::AtMost(15.0),
+    ),
+    shown("images", "webdataset", "webdataset, tar, CPU µs per sample"),
+    goal(
+        "images",
+        "webdataset by ours",
+        "same, webdataset's cost by ours",
+        "≥ 10",
+        Bar::AtLeast(10.0),
+    ),
+    goal(
+        "images",
+        "mds by ours",
+        "same, mosaicml-streaming's",
+        "≥ 8",
+        Bar::AtLeast(8.0),
+    ),
+    goal(
+        "images",
+        "litdata by ours",
+        "same, LitData's",
+        "≥ 2",
+        Bar::AtLeast(2.0),
+    ),
+    shown("images", "parquet by ours", "same, pyarrow's (row groups)"),
+    shown(
+        "images",
+        "forebay global",
+        "tar, global shuffle, CPU µs per sample",
+    ),
+    goal(
+        "tokens",
+        "forebay",
+        "tokens of 4 KB, window shuffle, packed: CPU µs per sample, client and node",
+        "≤ 5",
+        Bar::AtMost(5.0),
+    ),
+    shown("tokens", "litdata", "LitData, tokens, CPU µs per sample"),
+    goal(
+        "tokens",
+        "litdata by ours",
+        "same, LitData's cost by ours",
+        "≥ 4",
+        Bar::AtLeast(4.0),
+    ),
+    shown("tokens", "webdataset by ours", "same, webdataset's"),
+    shown("tokens", "mds by ours", "same, mosaicml-streaming's"),
+    shown("tokens", "parquet by ours", "same, pyarrow's (row groups)"),
+    goal(
+        "epoch",
+        "epoch start",
+        "start of an epoch over 10^9 samples in 10^5 shards, seconds",
+        "≤ 0.2",
+        Bar::AtMost(0.2),
+    ),
+    goal(
+        "epoch",
+        "epoch memory",
+        "memory of that, MiB",
+        "≤ 64",
+        Bar::AtMost(64.0),
+    ),
+    shown(
+        "epoch",
+        "epoch at 50 %",
+        "its middle, asked for directly, seconds",
+    ),
+    goal(
+        "resume",
+        "resume",
+        "exact resume of the image epoch at 50 %, first batch, seconds",
+        "≤ 0.2",
+        Bar::AtMost(0.2),
+    ),
+    goal(
+        "index",
+        "index",
+        "index of the tar shards with CRC32C, GB per CPU second, client and warm node",
+        "≥ 1",
+        Bar::AtLeast(1.0),
+    ),
+];
+
+/// The node of a group: its RAM, and what is behind its lake's URL.
+fn node_of(_group: &str) -> (&'static str, &'static str) {
+    ("6GiB", "")
+}
+
+pub(super) fn run(workspace: &Workspace, options: &DatasetArgs) -> Result<bool> {
+    let load = super::load_average();
+    let python = environment(workspace)?;
+    let dir = workspace.target.join("bench/dataset");
+    fs::create_dir_all(&dir)?;
+    let mut make = command::clean(&python);
+    command::output(make.arg(workspace.root.join("bench/dataset_data.py")).arg(&dir))?;
+    let mut page = Page::default();
+    let mut node: Option<(BenchNode, (&str, &str))> = None;
+    for group in groups(&GOALS) {
+        if options.only.as_deref().is_some_and(|only| !group.contains(only)) {
+            continue;
+        }
+        let found = if group == "epoch" {
+            epoch_start(workspace)?
+        } else {
+            let wanted = node_of(group);
+            if node.as_ref().is_none_or(|(_, had)| *had != wanted) {
+                drop(node.take());
+                node = Some((start(workspace, &dir, wanted)?, wanted));
+            }
+            let Some((node, _)) = &node else { continue };
+            measure(workspace, &python, node, options, &dir, group)?
+        };
+        add_rows(&mut page, &GOALS, group, &found)?;
+    }
+    drop(node);
+    let again = format!("dataset --rounds {}", options.rounds);
+    let more = "20,000 images of 10 to 110 KB (mean 52 KB) in 40 shards, 50,000 token samples of 4 KB, page cache warm, one process without workers. \
+                Shuffles are not equally strong: ours mixes windows of 128 MiB of 16 places or more, webdataset a buffer of 1,000, LitData chunk by chunk.";
+    let text = page.text("Datasets", &opening(&again, &load, more)?);
+    if options.only.is_none() {
+        fs::write(workspace.root.join(PAGE), text)?;
+        println!("wrote {PAGE}");
+    } else {
+        println!("\n{text}");
+    }
+    Ok(page.is_good())
+}
+
+/// The interpreter of an environment that holds the peers and the release wheel.
+fn environment(workspace: &Workspace) -> Result<PathBuf> {
+    let wheel = crate::wheel::build(workspace, "release")?;
+    let venv = Venv::ready(workspace, "bench-dataset")?;
+    crate::wheel::install(&venv, &wheel)?;
+    Ok(venv.bin("python"))
+}
+
+fn start(workspace: &Workspace, dir: &Path, (ram, query): (&str, &str)) -> Result<BenchNode> {
+    let lake = format!("file://{}{query}", dir.join("lake").display());
+    BenchNode::start(&NodeArgs {
+        binary: &workspace.target.join("release/forebay"),
+        root: &dir.join("node"),
+        lake: &lake,
+        ram,
+        nvme: "0",
+    })
+}
+
+fn measure(
+    workspace: &Workspace,
+    python: &Path,
+    node: &BenchNode,
+    options: &DatasetArgs,
+    dir: &Path,
+    group: &str,
+) -> Result<Vec<Figure>> {
+    let mut script = command::clean(python);
+    script.arg(workspace.root.join("bench/dataset.py")).arg(group);
+    script.arg("--socket").arg(&node.socket);
+    script.args(["--node-pid", &node.pid().to_string()]);
+    script.args(["--admin", &format!("http://{}", node.admin)]);
+    script.arg("--data").arg(dir);
+    script.args(["--rounds", &options.rounds.to_string()]);
+    figures(&mut script)
+}
+
+/// The order of 10^9 samples, by an example of the dataset crate.
+fn epoch_start(workspace: &Workspace) -> Result<Vec<Figure>> {
+    let mut cargo = command::cargo(&workspace.root);
+    cargo.args([
+        "run",
+        "--release",
+        "--locked",
+        "--quiet",
+        "--package",
+        "forebay-dataset",
+    ]);
+    figures(cargo.args(["--example", "epoch_start"]))
+}
