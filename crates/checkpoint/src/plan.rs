@@ -85,6 +85,40 @@ pub fn pieces(part: &Part, at: &TensorBox, element_bytes: u64) -> Pieces {
     }
 }
 
+/// Boxes that make up `at` one after the other, each of at most so many bytes, if one element is not more.
+///
+/// For who goes through a tensor without having memory for all of it: the bytes of the boxes, joined, are the bytes of `at`.
+#[must_use]
+pub fn stretches(at: &TensorBox, element_bytes: u64, bytes_max: u64) -> Vec<TensorBox> {
+    let mut boxes = Vec::new();
+    if !at.shape.contains(&0) {
+        stretch(at, element_bytes, bytes_max, &mut boxes);
+    }
+    boxes
+}
+
+fn stretch(at: &TensorBox, element_bytes: u64, bytes_max: u64, boxes: &mut Vec<TensorBox>) {
+    let bytes = at
+        .shape
+        .iter()
+        .fold(element_bytes, |bytes, size| bytes.saturating_mul(*size));
+    let dimension = at.shape.iter().position(|size| *size > 1);
+    let Some(dimension) = dimension.filter(|_| bytes > bytes_max) else {
+        boxes.push(at.clone());
+        return;
+    };
+    let row_bytes = (bytes / at.shape[dimension]).max(1);
+    let rows = (bytes_max / row_bytes).max(1);
+    let mut first = 0;
+    while first < at.shape[dimension] {
+        let mut part = at.clone();
+        part.offset[dimension] += first;
+        part.shape[dimension] = rows.min(at.shape[dimension] - first);
+        stretch(&part, element_bytes, bytes_max, boxes);
+        first += rows;
+    }
+}
+
 /// Blocks that have these bytes of a part.
 #[must_use]
 pub fn blocks_of(bytes: &Range<u64>) -> Range<u64> {

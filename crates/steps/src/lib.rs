@@ -19,14 +19,24 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod compare;
+mod detail;
+mod export;
 mod parallel;
+mod prune;
 mod read;
 mod root;
 mod step;
 mod tables;
+mod verify;
 mod view;
 
+pub use compare::{Change, Changed, Compared};
+pub use detail::StepDetail;
+pub use export::{ExportOptions, Exported, Layout};
+pub use prune::{PruneOptions, Pruned, Victims};
 pub use read::{Loaded, Want};
 pub use root::Root;
 pub use step::Step;
+pub use verify::{FINDINGS_MAX, Finding, Verified};
 pub use view::TensorView;

@@ -155,7 +155,7 @@ impl Step {
     }
 
     /// A file that is missing from a step that is still there is damage; else the step was pruned.
-    fn about_file(&self, error: Error, path: &str) -> Error {
+    pub(crate) fn about_file(&self, error: Error, path: &str) -> Error {
         match error.kind() {
             Kind::NotFound => {
                 let (step, generation) = (self.manifest.step, self.manifest.generation);

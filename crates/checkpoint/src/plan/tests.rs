@@ -169,6 +169,21 @@ fn nothing_and_scalars_are_wanted_too() {
     assert!(jobs(&scalar, &TensorBox::whole(&[1])).is_err());
 }
 
+#[test]
+fn stretches_joined_are_the_whole() {
+    let shape = [3, 5, 7];
+    let at = boxed(&[1, 0, 2], &[2, 5, 4]);
+    for bytes_max in [1, 4, 12, 16, 40, 80, 1000] {
+        let boxes = stretches(&at, 4, bytes_max);
+        let joined: Vec<u8> = boxes.iter().flat_map(|part| naive(&shape, part)).collect();
+        assert_eq!(joined, naive(&shape, &at), "{bytes_max}");
+        let largest = boxes.iter().map(|part| part.elements().unwrap() * 4).max();
+        assert!(largest.unwrap() <= bytes_max.max(4));
+    }
+    assert!(stretches(&TensorBox::whole(&[0, 3]), 4, 100).is_empty());
+    assert_eq!(stretches(&TensorBox::whole(&[]), 4, 100).len(), 1);
+}
+
 /// Cuts of a dimension of this size, from fractions.
 fn cuts(size: u64, fractions: &[f64]) -> Vec<(u64, u64)> {
     let mut edges: Vec<u64> = fractions.iter().map(|f| (f * size as f64) as u64).collect();

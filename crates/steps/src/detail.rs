@@ -1,0 +1,119 @@
+//! Sizes, ages and durations of steps, for people who look at a run.
+
+use std::collections::BTreeSet;
+
+use forebay_checkpoint::Manifest;
+use forebay_checkpoint::lease::Open;
+use forebay_checkpoint::manifest::{Extent, StepRef};
+use forebay_checkpoint::names;
+use forebay_client::ItemRange;
+use forebay_core::{Kind, Result};
+
+use crate::Root;
+
+/// What a step is like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepDetail {
+    /// The step and the generation that holds.
+    pub commit: StepRef,
+    /// When it was committed, milliseconds since 1970 UTC.
+    pub created_ms: u64,
+    /// From the beginning of the save to the commit, milliseconds, if the lease is still there.
+    pub save_ms: Option<u64>,
+    /// Ranks that saved together.
+    pub world_size: u32,
+    /// The step whose files are reused.
+    pub parent: Option<StepRef>,
+    /// Tensors.
+    pub tensors: u64,
+    /// Objects.
+    pub objects: u64,
+    /// Bytes of all tensors and objects, each part once.
+    pub bytes: u64,
+    /// Of these, bytes that lie in files of other attempts.
+    pub reused_bytes: u64,
+    /// What was let pass when it was committed.
+    pub alarms: u64,
+}
+
+impl StepDetail {
+    /// From the commit alone.
+    #[must_use]
+    pub fn of(manifest: &Manifest) -> Self {
+        let content = &manifest.content;
+        let parts = content
+            .tensors
+            .values()
+            .flat_map(|tensor| tensor.parts.iter().map(|part| &part.bytes));
+        let objects = content
+            .objects
+            .values()
+            .flat_map(|objects| objects.iter().map(|object| &object.bytes));
+        // Tied tensors may share their bytes.
+        let extents: BTreeSet<(u32, [u64; 2])> = parts.chain(objects).map(place).collect();
+        let own = names::attempt_file(manifest.step, &manifest.attempt, "");
+        let is_own = |file: u32| {
+            let file = content.files.get(file as usize);
+            file.is_some_and(|file| file.path.starts_with(&own))
+        };
+        let bytes = |(_, range): &(u32, [u64; 2])| range[1] - range[0];
+        Self {
+            commit: StepRef {
+                step: manifest.step,
+                generation: manifest.generation,
+            },
+            created_ms: manifest.created_ms,
+            save_ms: None,
+            world_size: manifest.world_size,
+            parent: manifest.parent,
+            tensors: content.tensors.len() as u64,
+            objects: content.objects.len() as u64,
+            bytes: extents.iter().map(bytes).sum(),
+            reused_bytes: extents.iter().filter(|extent| !is_own(extent.0)).map(bytes).sum(),
+            alarms: content.alarms.len() as u64,
+        }
+    }
+
+    /// The part of the bytes that was not written again.
+    #[must_use]
+    pub fn reuse_ratio(&self) -> f64 {
+        if self.bytes == 0 {
+            return 0.0;
+        }
+        self.reused_bytes as f64 / self.bytes as f64
+    }
+}
+
+fn place(extent: &Extent) -> (u32, [u64; 2]) {
+    (extent.file, extent.range)
+}
+
+impl Root {
+    /// What every committed step is like, oldest first. Reads every manifest.
+    pub fn steps_detail(&self) -> Result<Vec<StepDetail>> {
+        let mut details = Vec::new();
+        for (step, generation) in self.steps()? {
+            match self.manifest_of(step, generation) {
+                Ok(manifest) => details.push(self.detail(&manifest)?),
+                // Pruned since it was listed.
+                Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(details)
+    }
+
+    /// What the step of this manifest is like.
+    pub fn detail(&self, manifest: &Manifest) -> Result<StepDetail> {
+        let mut detail = StepDetail::of(manifest);
+        let path = names::attempt_file(manifest.step, &manifest.attempt, names::OPEN);
+        let open = self
+            .client()
+            .get(&self.name(&path)?, ItemRange::Whole, None)
+            .and_then(|view| Open::decode(&view));
+        detail.save_ms = open
+            .ok()
+            .and_then(|open| manifest.created_ms.checked_sub(open.begun_ms));
+        Ok(detail)
+    }
+}
