@@ -10,7 +10,7 @@ word:
 | `["s", node]` | what `state_dict()` of an object gave |
 | `["t", name, kind]` | a tensor; kind `t` of torch, `n` of numpy |
 | `["g", type, text]` | a scalar of numpy, its bytes in base64 |
-| `["f", text]`, `["i", text]`, `["x", text]` | a float (hexadecimal), a long integer, a text that is no Unicode (base64) |
+| `["f", text]`, `["i", text]`, `["x", text]` | float (hexadecimal), long integer, text that is no Unicode (base64) |
 | `["b", name]`, `["B", name]`, `["S", name]`, `["p", name]` | an object: bytes, bytearray, long text, pickle |
 | `["T", text]` | `torch.dtype`, `torch.device` or `torch.Size` by its name |
 | `["r", [[ranks], node], …]` | the ranks have different things here |
