@@ -11,7 +11,7 @@ use forebay_checkpoint::lease::Open;
 use forebay_checkpoint::manifest::StepRef;
 use forebay_checkpoint::retention::Policy;
 use forebay_checkpoint::{Dtype, Manifest, names};
-use forebay_core::Kind;
+use forebay_core::{Clock as _, Kind, SystemClock};
 use forebay_steps::{Change, Compared, ExportOptions, Layout, PruneOptions, Victims};
 
 const DAY_MS: u64 = 86_400_000;
@@ -167,7 +167,8 @@ fn a_young_attempt_without_a_lease_stays() {
     let node = TestNode::start();
     chain(&node);
     node.put("steps/9/a-0000000000000009/rank-00000.json", b"{}");
-    let now = std::time::SystemTime::now()
+    let now = SystemClock::new()
+        .wall()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap()
         .as_millis() as u64;

@@ -92,7 +92,7 @@ const TESTKIT: &str = "forebay-testkit";
 /// A node is tested through its client, too.
 const CLIENT: &str = "forebay-client";
 /// What reads through a node is tested with a real one.
-const LOADER: &str = "forebay-loader";
+const THROUGH_A_NODE: [&str; 2] = ["forebay-loader", "forebay-steps"];
 const NODE: &str = "forebay-node";
 
 pub(super) fn check(workspace: &Workspace) -> Result<Finding> {
@@ -125,7 +125,7 @@ fn violations(metadata: &Metadata) -> Vec<String> {
 }
 
 fn fault(from: &str, to: &str, allowed: &[&str], dev: bool) -> Option<String> {
-    let for_tests = to == TESTKIT || to == CLIENT || (from == LOADER && to == NODE);
+    let for_tests = to == TESTKIT || to == CLIENT || (THROUGH_A_NODE.contains(&from) && to == NODE);
     if allowed.contains(&to) || (dev && for_tests && from != "xtask") {
         return None;
     }
@@ -148,6 +148,15 @@ mod tests {
         let (_, allowed) = ALLOWED[3];
         assert!(fault("forebay-reservoir", "forebay-lake", allowed, false).is_some());
         assert!(fault("forebay-reservoir", "forebay-core", allowed, false).is_none());
+    }
+
+    #[test]
+    fn a_node_is_for_tests_of_what_reads_through_it() {
+        for from in THROUGH_A_NODE {
+            assert!(fault(from, NODE, &["forebay-core"], true).is_none(), "{from}");
+            assert!(fault(from, NODE, &["forebay-core"], false).is_some(), "{from}");
+        }
+        assert!(fault("forebay-dataset", NODE, &["forebay-core"], true).is_some());
     }
 
     #[test]
