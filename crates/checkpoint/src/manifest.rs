@@ -7,6 +7,7 @@
 
 mod check;
 mod document;
+mod encoding;
 #[cfg(test)]
 mod tests;
 
@@ -19,6 +20,7 @@ use crate::Dtype;
 use crate::shape::TensorBox;
 
 pub use document::DOCUMENT_BYTES_MAX;
+pub use encoding::{DEPTH_MAX, Encoding, EncodingKind};
 
 /// Tensors of one step.
 pub const TENSORS_MAX: usize = 1 << 22;
@@ -152,7 +154,7 @@ pub struct Part {
     pub sha256: Option<String>,
 }
 
-/// Bytes in a file, with their proofs.
+/// Bytes in a file, with their proofs: digest and checksums are those of the bytes that it stands for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// Index into `files`.
@@ -165,14 +167,9 @@ pub struct Extent {
     pub table: u32,
     /// The first entry in that table.
     pub first_block: u64,
-}
-
-impl Extent {
-    /// How many bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.range[1].saturating_sub(self.range[0])
-    }
+    /// How bytes are made from what lies in the file; `None` where they lie there as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<Box<Encoding>>,
 }
 
 /// State that is not a tensor.

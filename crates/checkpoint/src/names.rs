@@ -32,6 +32,12 @@ pub fn data_file(rank: u32, number: u32) -> String {
     format!("rank-{rank:05}-{number:03}.safetensors")
 }
 
+/// Parts of a rank that are stored as differences.
+#[must_use]
+pub fn delta_file(rank: u32, number: u32) -> String {
+    format!("rank-{rank:05}-{number:03}.delta")
+}
+
 /// State of a rank that is not tensors.
 #[must_use]
 pub fn objects_file(rank: u32) -> String {

@@ -44,17 +44,21 @@ impl Table {
 
     /// The entries of a part.
     pub fn part(&self, first_block: u64, bytes: u64) -> Result<&[u32]> {
-        let first = usize::try_from(first_block).ok();
-        let count = usize::try_from(blocks(bytes)).ok();
-        let range = first
-            .zip(count)
+        self.entries(first_block, blocks(bytes))
+    }
+
+    /// So many entries from this one on.
+    pub fn entries(&self, first: u64, count: u64) -> Result<&[u32]> {
+        let range = usize::try_from(first)
+            .ok()
+            .zip(usize::try_from(count).ok())
             .and_then(|(first, count)| self.entries.get(first..first.checked_add(count)?));
         range.ok_or_else(|| {
             Error::new(
                 Kind::Corrupt,
                 "a side table is too short for the parts that point to it",
             )
-            .with("first_block", first_block)
+            .with("first_block", first)
             .with("entries", self.entries.len())
         })
     }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 
 use forebay_core::{Error, Kind, Result};
 
-use super::{Content, DataFile, Extent, Manifest, Part, TENSORS_MAX, Tensor};
-use crate::names;
+use super::{
+    Content, DEPTH_MAX, DataFile, Encoding, EncodingKind, Extent, Manifest, Part, TENSORS_MAX, Tensor,
+};
 use crate::shape::{DIMENSIONS_MAX, NUMBER_MAX, elements};
+use crate::{delta, names};
 
 const DIGEST_DIGITS: usize = 64;
 
@@ -53,7 +55,7 @@ impl Content {
         }
         for (name, objects) in &self.objects {
             for object in objects {
-                self.check_extent(&object.bytes)
+                self.check_object(&object.bytes)
                     .map_err(|error| error.with("object", name))?;
             }
         }
@@ -76,7 +78,7 @@ impl Content {
 
     fn check_part(&self, tensor: &Tensor, part: &Part) -> Result<()> {
         part.at.check_within(&tensor.shape)?;
-        self.check_extent(&part.bytes)?;
+        self.check_chain(&part.bytes)?;
         let bytes = part.at.elements()?.checked_mul(tensor.dtype.bytes());
         if bytes != Some(part.bytes.bytes()) {
             return Err(Error::new(
@@ -86,6 +88,43 @@ impl Content {
         }
         if let Some(sha256) = &part.sha256 {
             check_digest(sha256)?;
+        }
+        Ok(())
+    }
+
+    fn check_object(&self, extent: &Extent) -> Result<()> {
+        if extent.encoding.is_some() {
+            return Err(Error::new(
+                Kind::Corrupt,
+                "an object is encoded; only parts of tensors can be",
+            ));
+        }
+        self.check_extent(extent)
+    }
+
+    /// Every extent from this one down to the plain one.
+    fn check_chain(&self, extent: &Extent) -> Result<()> {
+        for (depth, extent) in extent.chain().enumerate() {
+            self.check_extent(extent)?;
+            let Some(encoding) = &extent.encoding else {
+                continue;
+            };
+            if depth >= DEPTH_MAX {
+                let error = Error::new(
+                    Kind::Corrupt,
+                    "a part is encoded more times over than this version takes",
+                );
+                return Err(error.with("depth_max", DEPTH_MAX));
+            }
+            check_encoding(extent, encoding)?;
+            if self
+                .files
+                .get(extent.file as usize)
+                .is_some_and(|file| file.data_start > 0)
+            {
+                let error = Error::new(Kind::Corrupt, "an encoded part lies in a safetensors file");
+                return Err(error.with("file", extent.file));
+            }
         }
         Ok(())
     }
@@ -104,6 +143,28 @@ impl Content {
         }
         check_digest(&extent.blake3)
     }
+}
+
+/// What is claimed to come out, against what lies there and against the base.
+fn check_encoding(extent: &Extent, encoding: &Encoding) -> Result<()> {
+    if encoding.kind == EncodingKind::Unknown {
+        let message = "a part is encoded in a way that this version does not know; update forebay to read it";
+        return Err(Error::new(Kind::Unsupported, message));
+    }
+    let wrong = |message: &'static str| Err(Error::new(Kind::Corrupt, message).with("file", extent.file));
+    let element_bytes = u64::from(encoding.element_bytes);
+    if !matches!(element_bytes, 1 | 2 | 4 | 8) || !encoding.bytes.is_multiple_of(element_bytes) {
+        return wrong("an encoded part has elements of an impossible size");
+    }
+    let stored_bytes = extent.stored_bytes();
+    let frames = delta::frames(encoding.bytes);
+    if encoding.bytes > NUMBER_MAX || stored_bytes < frames || stored_bytes > encoding.bytes || frames == 0 {
+        return wrong("an encoded part claims another size than its frames can have");
+    }
+    if encoding.base.bytes() != encoding.bytes {
+        return wrong("an encoded part has another size than its base");
+    }
+    Ok(())
 }
 
 fn check_file(file: &DataFile) -> Result<()> {

@@ -20,6 +20,7 @@ fn part(offset: &[u64], shape: &[u64], first: u64) -> Part {
             blake3: digest(1),
             table: 0,
             first_block: 0,
+            encoding: None,
         },
         sha256: None,
     }
@@ -109,4 +110,112 @@ fn another_version_says_to_update() {
     let error = Manifest::decode(&bytes).unwrap_err();
     assert_eq!(error.kind(), forebay_core::Kind::Unsupported);
     assert!(error.to_string().contains("update forebay"));
+}
+
+/// The first part of the tensor as the difference from a part of an earlier step.
+fn encode(manifest: &mut Manifest) -> &mut Extent {
+    let file = |name: &str| DataFile {
+        path: names::attempt_file(6, &names::attempt(9), name),
+        bytes: 4096 + 64,
+        data_start: 4096,
+        header_blake3: digest(4),
+    };
+    manifest.content.files.push(file(&names::data_file(0, 0)));
+    manifest.content.files.push(DataFile {
+        data_start: 0,
+        header_blake3: String::new(),
+        ..file(&names::delta_file(0, 0))
+    });
+    let extent = &mut tensor(manifest).parts[0].bytes;
+    let mut base = extent.clone();
+    base.file = 1;
+    (extent.file, extent.range) = (2, [100, 130]);
+    extent.encoding = Some(Box::new(Encoding {
+        kind: EncodingKind::XorGroupZstd,
+        bytes: 64,
+        element_bytes: 4,
+        base,
+    }));
+    extent
+}
+
+fn refusal_of_encoded(change: impl FnOnce(&mut Extent)) -> String {
+    refusal(|manifest| change(encode(manifest)))
+}
+
+fn encoding(extent: &mut Extent) -> &mut Encoding {
+    extent.encoding.as_mut().unwrap()
+}
+
+#[test]
+fn an_encoded_part_reads_back_with_its_base() {
+    let mut manifest = manifest();
+    assert_eq!(encode(&mut manifest).bytes(), 64);
+    let bytes = manifest.encode().unwrap();
+    assert!(String::from_utf8_lossy(&bytes).contains("\"kind\": \"xor-group-zstd\""));
+    let read = Manifest::decode(&bytes).unwrap();
+    assert_eq!(read, manifest);
+    let extent = &read.content.tensors["w"].parts[0].bytes;
+    assert_eq!(
+        (extent.depth(), extent.stored_bytes(), extent.chain_bytes()),
+        (1, 30, 94)
+    );
+    let moved = extent.mapped(&mut |file| file + 10, &mut |table| table + 20);
+    let places: Vec<_> = moved.chain().map(|extent| (extent.file, extent.table)).collect();
+    assert_eq!(places, [(12, 20), (11, 20)]);
+}
+
+#[test]
+fn hostile_encodings_are_refused() {
+    assert!(refusal_of_encoded(|e| e.range = [4100, 4165]).contains("outside"));
+    assert!(refusal_of_encoded(|e| e.range = [0, 65]).contains("another size"));
+    assert!(refusal_of_encoded(|e| e.range = [0, 0]).contains("another size"));
+    assert!(refusal_of_encoded(|e| e.file = 0).contains("outside"));
+    assert!(refusal_of_encoded(|e| (e.file, e.range) = (0, [4096, 4100])).contains("safetensors"));
+    assert!(refusal_of_encoded(|e| encoding(e).bytes = 1 << 60).contains("another size"));
+    assert!(refusal_of_encoded(|e| encoding(e).bytes = 60).contains("size"));
+    assert!(refusal_of_encoded(|e| encoding(e).element_bytes = 3).contains("elements"));
+    assert!(refusal_of_encoded(|e| encoding(e).element_bytes = 0).contains("elements"));
+    assert!(refusal_of_encoded(|e| encoding(e).base.file = 9).contains("not listed"));
+    assert!(refusal_of_encoded(|e| encoding(e).base.table = 9).contains("not listed"));
+    assert!(refusal_of_encoded(|e| encoding(e).base.range = [4160, 4224]).contains("outside"));
+    assert!(refusal_of_encoded(|e| encoding(e).base.range[1] -= 4).contains("than its base"));
+    assert!(refusal_of_encoded(|e| encoding(e).base.blake3.clear()).contains("digest"));
+    assert!(refusal_of_encoded(|e| encoding(e).kind = EncodingKind::Unknown).contains("update"));
+    let longer = |extent: &mut Extent| {
+        for _ in 0..DEPTH_MAX {
+            let mut next = extent.clone();
+            encoding(&mut next).base = extent.clone();
+            *extent = next;
+        }
+    };
+    assert!(refusal_of_encoded(longer).contains("more times"));
+}
+
+#[test]
+fn an_encoding_of_tomorrow_says_to_update() {
+    let mut manifest = manifest();
+    encode(&mut manifest);
+    let text = String::from_utf8(manifest.encode().unwrap()).unwrap();
+    let text = text
+        .replace("xor-group-zstd", "of-tomorrow")
+        .replace(&manifest.digest, &"0".repeat(64));
+    let digest = blake3::hash(text.as_bytes()).to_hex();
+    let text = text.replace(&"0".repeat(64), digest.as_str());
+    let error = Manifest::decode(text.as_bytes()).unwrap_err();
+    assert_eq!(error.kind(), forebay_core::Kind::Unsupported, "{error}");
+}
+
+#[test]
+fn an_object_is_never_encoded() {
+    let with_object = |manifest: &mut Manifest| {
+        let bytes = encode(manifest).clone();
+        let object = Object {
+            ranks: vec![0],
+            kind: ObjectKind::Bytes,
+            bytes,
+        };
+        manifest.content.objects.insert("rng".to_owned(), vec![object]);
+    };
+    assert!(refusal(with_object).contains("only parts of tensors"));
 }

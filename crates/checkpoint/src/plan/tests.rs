@@ -21,6 +21,7 @@ fn tensor(dtype: Dtype, shape: &[u64], parts: Vec<TensorBox>) -> Tensor {
             blake3: String::new(),
             table: 0,
             first_block: 0,
+            encoding: None,
         },
         at,
         sha256: None,
