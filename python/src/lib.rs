@@ -8,6 +8,7 @@
 #![allow(unsafe_code, reason = "the buffer protocol hands out raw memory")]
 
 mod buffer;
+mod checkpoint;
 mod dataset;
 mod embedded;
 mod error;
@@ -29,6 +30,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::buffer::WritableBuffer;
+    #[pymodule_export]
+    use crate::checkpoint::{CheckpointRoot, CheckpointSave, CheckpointStep};
     #[pymodule_export]
     use crate::dataset::{Batch, Dataset};
     #[pymodule_export]
