@@ -12,6 +12,7 @@ pub mod hash;
 pub mod header;
 pub mod lease;
 pub mod manifest;
+pub mod merge;
 pub mod names;
 pub mod pack;
 pub mod plan;

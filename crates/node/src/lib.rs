@@ -1,7 +1,7 @@
 //! One node: options, the parts composed, admin API, metrics, jobs.
 //!
 //! Read in this order: [`config`] (what was typed), [`options`] (what holds), [`Node`] (`node.rs`, how the parts
-//! are put together and taken down), [`admin`], [`jobs`], [`metrics`], `native.rs`.
+//! are put together and taken down), [`admin`], [`jobs`], [`metrics`], `native.rs`, `checkpoint.rs`.
 //!
 //! ```no_run
 //! use forebay_node::{Node, config::Config, options::NodeOptions};
@@ -18,6 +18,7 @@
 
 pub mod admin;
 mod cache_jobs;
+mod checkpoint;
 pub mod config;
 mod embedded;
 pub mod jobs;

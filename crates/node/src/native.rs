@@ -4,7 +4,7 @@
 //! crosses the socket. The flows are docs/flows/local-read.md and local-write.md, the messages docs/formats/wire.md.
 //!
 //! Read in this order: `listener.rs` (who may come in), `connection.rs` (question and answer), `sessions.rs` and `leases.rs` (who
-//! holds what), `read.rs`, `fill.rs`, `write.rs`, `long_write.rs`, `names.rs`.
+//! holds what), `read.rs`, `fill.rs`, `write.rs`, `long_write.rs`, `save.rs`, `names.rs`.
 //!
 //! Life cycle: [`Native`] is the state, a part of the node; [`run`] accepts and answers until the node stops, then lets answers and
 //! writes under way finish. Limits: connections, leased bytes per session, staging memory, open writes, items per question, frame
@@ -35,6 +35,7 @@ mod members;
 mod names;
 mod prepare;
 mod read;
+mod save;
 mod sessions;
 mod stream;
 mod write;
@@ -43,6 +44,7 @@ pub(crate) use access::trust_domain;
 pub use counters::NativeStats;
 pub(crate) use listener::Listener;
 
+use crate::checkpoint::Gathers;
 use crate::options::NodeOptions;
 use crate::parts::Parts;
 use access::Access;
@@ -75,6 +77,8 @@ pub(crate) struct Native {
     last_write: AtomicU64,
     open_writes: Arc<Semaphore>,
     puts: Mutex<Puts>,
+    /// Exchanges between ranks.
+    gathers: Gathers,
     /// The node's ends of all sockets, for whoever forks this process.
     sockets: Mutex<BTreeSet<RawFd>>,
 }
@@ -103,6 +107,7 @@ impl Native {
             last_write: AtomicU64::new(0),
             open_writes: Arc::new(Semaphore::new(WRITES_MAX)),
             puts: Mutex::default(),
+            gathers: Gathers::default(),
             sockets: Mutex::default(),
         })
     }
@@ -245,6 +250,7 @@ pub(crate) async fn run(parts: Arc<Parts>, listener: Listener) -> Result<()> {
     drop(listener);
     while connections.join_next().await.is_some() {}
     parts.native.finish_puts().await;
+    parts.saves.finish().await;
     Ok(())
 }
 

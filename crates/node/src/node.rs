@@ -23,6 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Protection};
+use crate::checkpoint::Saves;
 use crate::config::KeyAccess;
 use crate::jobs::Jobs;
 use crate::keys::{KeyFile, NeedsAccessKey};
@@ -82,6 +83,7 @@ impl Node {
             jobs: Jobs::new(options.limits.jobs_running_max, Arc::clone(&clock)),
             metrics: Arc::new(Metrics::new()),
             started: clock.monotonic(),
+            saves: Saves::new(options.native.staging_bytes, Arc::clone(&clock)),
             clock,
             s3_url: s3_addr.map(|addr| format!("http://{addr}")),
             native,

@@ -14,6 +14,7 @@ use forebay_s3::{InFlight, RequestEnd, S3Edge, S3Observer};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::api;
+use crate::checkpoint::Saves;
 use crate::jobs::Jobs;
 use crate::lakes::WatchedLake;
 use crate::metrics::{self, Metrics, Snapshot};
@@ -33,6 +34,7 @@ pub(crate) struct Parts {
     pub(crate) started: Duration,
     pub(crate) s3_url: Option<String>,
     pub(crate) native: Native,
+    pub(crate) saves: Arc<Saves>,
     /// Where the socket lies, if there is one.
     pub(crate) socket: Option<PathBuf>,
     pub(crate) serving: OnceLock<Serving>,

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::counters::Present;
 use super::sessions::{Peer, Session};
 use super::stream::FrameStream;
-use super::{fill, long_write, names, prepare, read, write};
+use super::{fill, long_write, names, prepare, read, save, write};
 use crate::parts::Parts;
 
 /// How long a client may take to say hello.
@@ -275,13 +275,13 @@ impl Context {
             Request::WritePart(part) => long_write::part(self, part).await,
             Request::FinishWrite(finish) => long_write::finish(self, finish).await,
             Request::AbortWrite { write } => Ok(long_write::abort(self, write).await),
-            Request::BeginSave(_)
-            | Request::SaveFile(_)
-            | Request::SaveObject(_)
-            | Request::StageSave { .. }
-            | Request::SaveStates { .. }
-            | Request::AbortSave { .. }
-            | Request::Gather(_) => Err(Error::new(Kind::Unsupported, "this node cannot save yet")),
+            Request::BeginSave(begin) => save::begin(self, begin).await,
+            Request::SaveFile(file) => save::file(self, file).await,
+            Request::SaveObject(object) => save::object(self, object).await,
+            Request::StageSave { save } => save::stage(self, &save),
+            Request::SaveStates { save, wait_ms } => save::states(self, save.as_deref(), wait_ms).await,
+            Request::AbortSave { save } => save::abort(self, &save).await,
+            Request::Gather(gather) => save::gather(self, gather).await,
             Request::Prepare { items, timeout_ms } => prepare::answer(self, &items, timeout_ms).await,
             Request::Plan(plan) => prepare::plan(self, &plan),
             Request::EndPlan { reader } => {
@@ -307,6 +307,7 @@ impl Context {
             }
             Answer::Buffer(place) => drop(self.session.take_buffer(place.buffer)),
             Answer::Writing { write, .. } => drop(self.session.take_write(*write)),
+            Answer::Saving { save, .. } => self.session.remove_save(save),
             Answer::Region { region } => self.session.remove_region(*region),
             _ => {}
         }

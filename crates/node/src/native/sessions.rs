@@ -18,12 +18,14 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::long_write::{OpenWrite, PartSender};
+use crate::checkpoint::{OpenSave, Save};
 
-/// Regions, buffers, open writes and plans that one session may have at a time.
+/// Regions, buffers, open writes, plans and open saves that one session may have at a time.
 const REGIONS_MAX: usize = 64;
 const BUFFERS_MAX: usize = 1024;
 const WRITES_MAX: usize = 16;
 const PLANS_MAX: usize = 64;
+const SAVES_MAX: usize = 64;
 /// Bytes of a client's name that are kept.
 const CLIENT_NAME_BYTES_MAX: usize = 128;
 
@@ -54,6 +56,7 @@ pub(super) struct Session {
     buffers: Mutex<BTreeMap<u64, StagingBuffer>>,
     writes: Mutex<BTreeMap<u64, OpenWrite>>,
     plans: Mutex<BTreeMap<u64, PlanHold>>,
+    saves: Mutex<BTreeMap<String, OpenSave>>,
 }
 
 /// Memory of the client that the node may write to.
@@ -178,10 +181,42 @@ impl Session {
         drop(plan);
     }
 
+    /// Remembers an open save; refused when the session is over, because nobody would end it.
+    pub(super) fn add_save(&self, save: OpenSave) -> Result<()> {
+        let mut saves = self.saves.lock();
+        if self.ended.is_cancelled() {
+            let message = "the session has ended; connect again";
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        if saves.len() >= SAVES_MAX {
+            let message = "this client has too many saves open; stage or abort some";
+            return Err(Error::new(Kind::Busy, message).with("saves_max", SAVES_MAX));
+        }
+        saves.insert(save.0.id.clone(), save);
+        Ok(())
+    }
+
+    /// An open save of this session.
+    pub(super) fn save(&self, id: &str) -> Result<Arc<Save>> {
+        let save = self.saves.lock().get(id).map(|open| Arc::clone(&open.0));
+        save.ok_or_else(|| {
+            let message = "this client has no open save of this name; begin one, and stage it once";
+            Error::new(Kind::NotFound, message).with("save", id)
+        })
+    }
+
+    /// Forgets an open save, which gives it up unless it was staged.
+    pub(super) fn remove_save(&self, id: &str) {
+        let save = self.saves.lock().remove(id);
+        drop(save);
+    }
+
     /// Drops what only the process itself could use.
     fn clear(&self) {
         self.regions.lock().clear();
         self.writes.lock().clear();
+        let saves = std::mem::take(&mut *self.saves.lock());
+        drop(saves);
         let plans = std::mem::take(&mut *self.plans.lock());
         drop(plans);
         let buffers = std::mem::take(&mut *self.buffers.lock());
@@ -225,6 +260,7 @@ impl Sessions {
             buffers: Mutex::default(),
             writes: Mutex::default(),
             plans: Mutex::default(),
+            saves: Mutex::default(),
         });
         self.by_secret.lock().insert(secret, Arc::clone(&session));
         Ok(session)

@@ -1,0 +1,196 @@
+//! One data file: its parts are hashed in one pass off the runtime, then header and parts go to the lake from where the client left them.
+//!
+//! Nothing is copied: what is written are slices of the staging buffer, which goes back to the arena when the file is in the lake. A put that fails is
+//! repeated as a whole, which is harmless, because a file has one name and one content.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_checkpoint::hash::{Digests, Wanted, digest};
+use forebay_checkpoint::manifest::DataFile;
+use forebay_checkpoint::safetensors::{Entry, check_name, header};
+use forebay_checkpoint::{Dtype, TensorBox, names};
+use forebay_core::wire::SavePart;
+use forebay_core::{Error, Kind, Result};
+
+use super::Save;
+use super::saves::Saves;
+
+/// A full file as the client left it.
+#[derive(Debug)]
+pub(super) struct StagedFile {
+    /// Counts the files of a save.
+    pub(super) number: u32,
+    bytes: Bytes,
+    parts: Vec<StagedPart>,
+}
+
+/// A part in a staging buffer.
+#[derive(Debug, Clone)]
+struct StagedPart {
+    name: String,
+    dtype: Dtype,
+    tensor_shape: Vec<u64>,
+    at: TensorBox,
+    range: Range<usize>,
+}
+
+/// A part that is in the lake.
+#[derive(Debug)]
+pub(super) struct WrittenPart {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
+    pub(super) tensor_shape: Vec<u64>,
+    pub(super) at: TensorBox,
+    pub(super) digests: Digests,
+    /// Where it lies in its file.
+    pub(super) range: [u64; 2],
+}
+
+/// A file that is in the lake.
+#[derive(Debug)]
+pub(super) struct WrittenFile {
+    pub(super) number: u32,
+    pub(super) file: DataFile,
+    pub(super) parts: Vec<WrittenPart>,
+}
+
+impl StagedFile {
+    /// Checks what the client says about its bytes.
+    pub(super) fn new(number: u32, bytes: Bytes, parts: Vec<SavePart>) -> Result<Self> {
+        let mut first = 0usize;
+        let mut staged = Vec::with_capacity(parts.len());
+        for part in parts {
+            let name = part.name.clone();
+            let part = staged_part(part, first).map_err(|error| error.with("tensor", name))?;
+            first = part.range.end;
+            staged.push(part);
+        }
+        if first != bytes.len() {
+            let message = "the parts of a file do not have as many bytes as its buffer";
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("bytes", bytes.len())
+                .with("parts_bytes", first));
+        }
+        let file = Self {
+            number,
+            bytes,
+            parts: staged,
+        };
+        // A name that comes twice, and a header that is too long, are told to the client at once.
+        file.header(&file.parts)?;
+        Ok(file)
+    }
+
+    /// How many parts it has.
+    pub(super) fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn header(&self, parts: &[StagedPart]) -> Result<Vec<u8>> {
+        let entries: Vec<_> = parts
+            .iter()
+            .map(|part| Entry {
+                name: &part.name,
+                dtype: part.dtype,
+                at: &part.at,
+                bytes: part.range.len() as u64,
+            })
+            .collect();
+        header(&entries)
+    }
+
+    /// Looks at every byte once. Blocks.
+    fn digest(&self, sha256: bool) -> Vec<Digests> {
+        let one = |part: &StagedPart| {
+            let wanted = Wanted {
+                dtype: Some(part.dtype),
+                sha256,
+            };
+            digest(&self.bytes[part.range.clone()], wanted)
+        };
+        self.parts.iter().map(one).collect()
+    }
+}
+
+fn staged_part(part: SavePart, first: usize) -> Result<StagedPart> {
+    check_name(&part.name)?;
+    let dtype = Dtype::parse(&part.dtype)?;
+    let at = TensorBox {
+        offset: part.offset,
+        shape: part.shape,
+    };
+    at.check_within(&part.tensor_shape)?;
+    let bytes = at.elements()?.checked_mul(dtype.bytes());
+    let end = bytes
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .and_then(|bytes| first.checked_add(bytes))
+        .ok_or_else(|| Error::new(Kind::InvalidInput, "a part is larger than memory can be"))?;
+    Ok(StagedPart {
+        name: part.name,
+        dtype,
+        tensor_shape: part.tensor_shape,
+        at,
+        range: first..end,
+    })
+}
+
+/// Hashes a file and writes it to the lake.
+pub(super) async fn write(saves: &Saves, save: &Save, staged: StagedFile) -> Result<WrittenFile> {
+    let staged = Arc::new(staged);
+    let digests = hash(saves, save, &staged).await?;
+    let header = Bytes::from(staged.header(&staged.parts)?);
+    let data_start = header.len() as u64;
+    let mut body = vec![header];
+    let mut parts = Vec::with_capacity(digests.len());
+    let mut end = data_start;
+    for (part, digests) in staged.parts.iter().zip(digests) {
+        let stored = file_bytes(&staged, part);
+        let range = [end, end + stored.len() as u64];
+        end = range[1];
+        body.push(stored);
+        parts.push(WrittenPart {
+            name: part.name.clone(),
+            dtype: part.dtype,
+            tensor_shape: part.tensor_shape.clone(),
+            at: part.at.clone(),
+            digests,
+            range,
+        });
+    }
+    let file = DataFile {
+        path: save.path(&names::data_file(save.begin.rank, staged.number)),
+        bytes: end,
+        data_start,
+        header_blake3: blake3::hash(&body[0]).to_hex().to_string(),
+    };
+    save.persist("write a data file", || save.lake.put(&file.path, &body))
+        .await?;
+    save.count_file(end - data_start);
+    Ok(WrittenFile {
+        number: staged.number,
+        file,
+        parts,
+    })
+}
+
+/// What a file has of a part: here a part's bytes become file bytes.
+fn file_bytes(staged: &StagedFile, part: &StagedPart) -> Bytes {
+    staged.bytes.slice(part.range.clone())
+}
+
+/// Digests of all parts, on a thread for such work; as many files at a time as there are cores.
+async fn hash(saves: &Saves, save: &Save, staged: &Arc<StagedFile>) -> Result<Vec<Digests>> {
+    let _turn = saves.hashing_turn().await?;
+    let (staged, sha256) = (Arc::clone(staged), save.begin.sha256);
+    let digests = tokio::task::spawn_blocking(move || staged.digest(sha256));
+    digests
+        .await
+        .map_err(|why| Error::new(Kind::Internal, "a hash was stopped").caused_by(why))
+}

@@ -1,0 +1,167 @@
+//! What a rank wrote, as its record says it: files, parts and objects with their proofs, and the side table that goes with them.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use forebay_checkpoint::hash::{Digests, Wanted, digest};
+use forebay_checkpoint::manifest::{
+    Content, DataFile, Extent, Object, ObjectKind, Part, Record, TableFile, Tensor,
+};
+use forebay_checkpoint::names;
+use forebay_checkpoint::table::Table;
+use forebay_core::{Error, Kind, Result};
+
+use super::Save;
+use super::file::{WrittenFile, WrittenPart};
+
+/// State that is not a tensor, as the client left it.
+#[derive(Debug)]
+pub(super) struct StagedObject {
+    pub(super) kind: ObjectKind,
+    pub(super) bytes: Bytes,
+}
+
+/// The documents of a rank.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// Path and bytes of the table.
+    pub(super) table: (String, Bytes),
+    /// Path and pieces of the objects, if there are any.
+    pub(super) objects: Option<(String, Vec<Bytes>)>,
+    pub(super) record: Record,
+    /// The record as it lies in the lake.
+    pub(super) record_bytes: Bytes,
+}
+
+/// Builds record, table and objects. Hashes objects, so it blocks.
+pub(super) fn build(
+    save: &Save,
+    files: Vec<WrittenFile>,
+    objects: BTreeMap<String, StagedObject>,
+) -> Result<Written> {
+    let mut building = Building {
+        content: Content {
+            tree: save.tree.clone(),
+            metadata: save.metadata.clone(),
+            ..Content::default()
+        },
+        table: Table::default(),
+    };
+    building.add_tensors(files)?;
+    let objects = building.add_objects(save, objects);
+    let Building { mut content, table } = building;
+    let table = Bytes::from(table.encode());
+    let path = save.path(&names::table_file(save.begin.rank));
+    content.tables.push(TableFile {
+        path: path.clone(),
+        bytes: table.len() as u64,
+        blake3: blake3::hash(&table).to_hex().to_string(),
+    });
+    let begin = &save.begin;
+    let mut record = Record::new(begin.step, &save.attempt, begin.rank, begin.world_size, content);
+    let record_bytes = Bytes::from(record.encode()?);
+    Ok(Written {
+        table: (path, table),
+        objects,
+        record,
+        record_bytes,
+    })
+}
+
+/// Content in the making. It has one table, its own.
+struct Building {
+    content: Content,
+    table: Table,
+}
+
+impl Building {
+    /// Lists files and tensors; blocks are counted in the order in which tensors and parts are named.
+    fn add_tensors(&mut self, mut files: Vec<WrittenFile>) -> Result<()> {
+        files.sort_by_key(|file| file.number);
+        let mut tensors: BTreeMap<String, Vec<(u32, WrittenPart)>> = BTreeMap::new();
+        for written in files {
+            let file = self.list(written.file)?;
+            for part in written.parts {
+                tensors.entry(part.name.clone()).or_default().push((file, part));
+            }
+        }
+        for (name, mut parts) in tensors {
+            parts.sort_by(|(_, a), (_, b)| a.at.offset.cmp(&b.at.offset));
+            let mut tensor = None;
+            for (file, part) in parts {
+                self.add_part(&mut tensor, file, part)
+                    .map_err(|error| error.with("tensor", &name))?;
+            }
+            self.content.tensors.extend(tensor.map(|tensor| (name, tensor)));
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, file: DataFile) -> Result<u32> {
+        let index = u32::try_from(self.content.files.len())
+            .map_err(|_| Error::new(Kind::InvalidInput, "a save has more files than can be counted"))?;
+        self.content.files.push(file);
+        Ok(index)
+    }
+
+    fn add_part(&mut self, tensor: &mut Option<Tensor>, file: u32, part: WrittenPart) -> Result<()> {
+        let tensor = tensor.get_or_insert_with(|| Tensor {
+            dtype: part.dtype,
+            shape: part.tensor_shape.clone(),
+            parts: Vec::new(),
+        });
+        if (tensor.dtype, &tensor.shape) != (part.dtype, &part.tensor_shape) {
+            let message = "a tensor was saved with different types or shapes; give each its own name";
+            return Err(Error::new(Kind::InvalidInput, message));
+        }
+        let bytes = self.extent(file, part.range, &part.digests);
+        tensor.parts.push(Part {
+            at: part.at,
+            bytes,
+            sha256: part.digests.sha256,
+        });
+        Ok(())
+    }
+
+    fn extent(&mut self, file: u32, range: [u64; 2], digests: &Digests) -> Extent {
+        Extent {
+            file,
+            range,
+            blake3: digests.blake3.clone(),
+            table: 0,
+            first_block: self.table.add(&digests.crcs),
+        }
+    }
+
+    /// Lays objects one after the other into a file of their own.
+    fn add_objects(
+        &mut self,
+        save: &Save,
+        objects: BTreeMap<String, StagedObject>,
+    ) -> Option<(String, Vec<Bytes>)> {
+        let file = u32::try_from(self.content.files.len())
+            .ok()
+            .filter(|_| !objects.is_empty())?;
+        let mut pieces = Vec::with_capacity(objects.len());
+        let mut end = 0;
+        for (name, StagedObject { kind, bytes }) in objects {
+            let range = [end, end + bytes.len() as u64];
+            end = range[1];
+            let object = Object {
+                ranks: vec![save.begin.rank],
+                kind,
+                bytes: self.extent(file, range, &digest(&bytes, Wanted::default())),
+            };
+            self.content.objects.insert(name, vec![object]);
+            pieces.push(bytes);
+        }
+        let path = save.path(&names::objects_file(save.begin.rank));
+        self.content.files.push(DataFile {
+            path: path.clone(),
+            bytes: end,
+            data_start: 0,
+            header_blake3: String::new(),
+        });
+        Some((path, pieces))
+    }
+}

@@ -1,0 +1,150 @@
+//! The folder of a run in its bucket, as the saver uses it: puts that can be repeated, creates that have one winner, small documents.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_checkpoint::manifest::DOCUMENT_BYTES_MAX;
+use forebay_checkpoint::names::{self, Place};
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
+use forebay_engine::{Engine, Finish, WriteCondition, WriteRequest};
+use forebay_lake::ListOptions;
+use futures::TryStreamExt;
+
+/// What is given to the lake at once.
+const CHUNK_BYTES: usize = 8 << 20;
+
+/// A run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunLake {
+    engine: Arc<Engine>,
+    bucket: BucketName,
+    /// Empty, or ends with a slash.
+    prefix: String,
+}
+
+impl RunLake {
+    /// The run in this folder, which has no slash at its end and may be empty.
+    pub(crate) fn new(engine: Arc<Engine>, bucket: BucketName, folder: &str) -> Result<Self> {
+        if folder.ends_with('/') {
+            let message = "the folder of a run has a slash at its end; leave it out";
+            return Err(Error::new(Kind::InvalidInput, message).with("folder", folder));
+        }
+        let prefix = match folder {
+            "" => String::new(),
+            folder => format!("{folder}/"),
+        };
+        ObjectKey::new(&format!("{prefix}{}", names::STEPS))?;
+        Ok(Self {
+            engine,
+            bucket,
+            prefix,
+        })
+    }
+
+    fn key(&self, path: &str) -> Result<ObjectKey> {
+        ObjectKey::new(&format!("{}{path}", self.prefix))
+    }
+
+    /// Writes an object from pieces of memory, which are not copied; the same again is fine.
+    pub(super) async fn put(&self, path: &str, pieces: &[Bytes]) -> Result<()> {
+        self.write(path, pieces, WriteCondition::None).await
+    }
+
+    /// Writes an object that must not be there: `PreconditionFailed` if it is.
+    pub(super) async fn create(&self, path: &str, bytes: Bytes) -> Result<()> {
+        self.write(path, &[bytes], WriteCondition::Absent).await
+    }
+
+    async fn write(&self, path: &str, pieces: &[Bytes], condition: WriteCondition) -> Result<()> {
+        let request = WriteRequest {
+            condition,
+            bytes: Some(pieces.iter().map(|piece| piece.len() as u64).sum()),
+            ..WriteRequest::default()
+        };
+        let mut write = self.engine.write(&self.bucket, &self.key(path)?, request).await?;
+        for piece in pieces {
+            let mut rest = piece.clone();
+            while !rest.is_empty() {
+                let chunk = rest.split_to(CHUNK_BYTES.min(rest.len()));
+                if let Err(error) = write.push(chunk).await {
+                    write.abort().await;
+                    return Err(error);
+                }
+            }
+        }
+        write.finish(Finish::default()).await?;
+        Ok(())
+    }
+
+    /// A document as it is in the lake now; `None` if there is none.
+    pub(super) async fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        let key = self.key(path)?;
+        let info = match self.engine.head_now(&self.bucket, &key).await {
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            other => other?,
+        };
+        if info.bytes > DOCUMENT_BYTES_MAX {
+            let message = "a document of a step is larger than 256 MiB";
+            return Err(Error::new(Kind::Corrupt, message).with("key", key));
+        }
+        let Some(whole) = ByteRange::whole(info.bytes) else {
+            return Ok(Some(Vec::new()));
+        };
+        let mut pieces = self.engine.read_version(&info, whole);
+        let mut bytes = Vec::new();
+        while let Some(piece) = pieces.try_next().await? {
+            bytes.extend_from_slice(&piece.bytes);
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Generations of a step that are committed.
+    pub(super) async fn generations(&self, step: u64) -> Result<BTreeSet<u32>> {
+        let mut generations = BTreeSet::new();
+        let prefix = format!("{}manifest-", names::step_folder(step));
+        self.each_place(&prefix, |place| {
+            if let Place::Manifest { generation, .. } = place {
+                generations.insert(generation);
+            }
+        })
+        .await?;
+        Ok(generations)
+    }
+
+    /// Ranks of an attempt whose records are there.
+    pub(super) async fn recorded_ranks(
+        &self,
+        step: u64,
+        attempt: &str,
+        world_size: u32,
+    ) -> Result<BTreeSet<u32>> {
+        let mut found = BTreeSet::new();
+        let prefix = names::attempt_file(step, attempt, "rank-");
+        self.each_place(&prefix, |place| {
+            if let Place::Attempt { name, .. } = place {
+                found.insert(name);
+            }
+        })
+        .await?;
+        let is_there = |rank: &u32| found.contains(&names::record_file(*rank));
+        Ok((0..world_size).filter(is_there).collect())
+    }
+
+    async fn each_place(&self, prefix: &str, mut see: impl FnMut(Place)) -> Result<()> {
+        let mut options = ListOptions {
+            prefix: format!("{}{prefix}", self.prefix),
+            ..ListOptions::default()
+        };
+        loop {
+            let page = self.engine.list(&self.bucket, options.clone()).await?;
+            let keys = page.objects.iter().map(|object| object.key.as_str());
+            let paths = keys.filter_map(|key| key.strip_prefix(&self.prefix));
+            paths.filter_map(names::place).for_each(&mut see);
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => return Ok(()),
+            }
+        }
+    }
+}

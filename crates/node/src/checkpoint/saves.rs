@@ -1,0 +1,261 @@
+//! All saves that this node knows: those under way, and the last ones that ended.
+//!
+//! Ranks of one attempt are siblings: when one fails, no commit can come of the others, so they end at once and name it. A stopping node takes no new
+//! saves and waits for those that were staged.
+//!
+//! Limits: saves under way, ended ones that are remembered, files that are hashed at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_checkpoint::names;
+use forebay_core::wire::{BeginSave, SavePhase};
+use forebay_core::{Clock, Error, Kind, Result};
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::run_lake::RunLake;
+use super::save::{Parts, Save};
+use super::work;
+
+/// Saves under way.
+const SAVES_MAX: usize = 256;
+/// Saves that ended and are remembered.
+const ENDED_MAX: usize = 256;
+/// The largest data file …
+const FILE_BYTES_MAX: u64 = 256 << 20;
+/// … and how many of them the arena should hold: one is filled while others are hashed and written.
+const FILES_IN_ARENA: u64 = 4;
+/// A client waits no longer than this to hear that its step is there already; after that it hears when it asks again.
+const LOOK_MAX: Duration = Duration::from_secs(1);
+/// Deadlines, at most: a lease must end some day.
+const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// See the top of this file.
+#[derive(Debug)]
+pub(crate) struct Saves {
+    clock: Arc<dyn Clock>,
+    staging_bytes: u64,
+    state: Mutex<State>,
+    hashing: Semaphore,
+    /// Goes up when a record is written or a save ends.
+    news: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_id: BTreeMap<String, Arc<Save>>,
+    /// Ids in the order in which they began.
+    order: Vec<String>,
+    running: JoinSet<()>,
+    is_closed: bool,
+}
+
+/// A save that is to begin; names were checked.
+#[derive(Debug)]
+pub(crate) struct NewSave {
+    pub(crate) begin: BeginSave,
+    pub(crate) lake: RunLake,
+    pub(crate) attempt: String,
+    pub(crate) metadata: Map<String, Value>,
+    pub(crate) tree: Value,
+}
+
+impl Saves {
+    pub(crate) fn new(staging_bytes: u64, clock: Arc<dyn Clock>) -> Arc<Self> {
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        Arc::new(Self {
+            clock,
+            staging_bytes,
+            state: Mutex::default(),
+            hashing: Semaphore::new(cores),
+            news: watch::Sender::new(0),
+        })
+    }
+
+    /// Bytes of one data file, at most.
+    pub(crate) fn file_bytes_max(&self) -> u64 {
+        FILE_BYTES_MAX.min(self.staging_bytes / FILES_IN_ARENA).max(1)
+    }
+
+    /// Begins a save, after a look whether its step is there already.
+    pub(crate) async fn begin(self: &Arc<Self>, new: NewSave) -> Result<Arc<Save>> {
+        let NewSave {
+            begin,
+            lake,
+            attempt,
+            metadata,
+            tree,
+        } = new;
+        let deadline = Duration::from_millis(begin.deadline_ms).min(DEADLINE_MAX);
+        let (save, queue) = Save::new(Parts {
+            id: format!("{attempt}.{}", begin.rank),
+            begin,
+            attempt,
+            lake,
+            metadata,
+            tree,
+            object_bytes_max: self.file_bytes_max(),
+            clock: Arc::clone(&self.clock),
+            deadline: Instant::now() + deadline,
+        });
+        // A lake that does not answer is no reason to hold a trainer up: the task looks again.
+        let base = match tokio::time::timeout(LOOK_MAX, work::look(&save)).await {
+            Ok(base) => Some(base?),
+            Err(_) => None,
+        };
+        let mut state = self.state.lock();
+        state.check_may_begin(&save)?;
+        state.forget_ended();
+        state.by_id.insert(save.id.clone(), Arc::clone(&save));
+        state.order.push(save.id.clone());
+        while state.running.try_join_next().is_some() {}
+        let task = work::run(Arc::clone(self), Arc::clone(&save), queue, base);
+        state.running.spawn(task);
+        Ok(save)
+    }
+
+    /// The save of this name.
+    pub(crate) fn find(&self, id: &str) -> Result<Arc<Save>> {
+        let found = self.state.lock().by_id.get(id).map(Arc::clone);
+        found.ok_or_else(|| {
+            let message = "the node does not know this save (any more); look for the step in the lake";
+            Error::new(Kind::NotFound, message).with("save", id)
+        })
+    }
+
+    /// All saves, oldest first.
+    pub(crate) fn all(&self) -> Vec<Arc<Save>> {
+        let state = self.state.lock();
+        let known = state.order.iter().filter_map(|id| state.by_id.get(id));
+        known.map(Arc::clone).collect()
+    }
+
+    /// Other ranks of the same attempt in this node.
+    pub(super) fn siblings(&self, save: &Save) -> Vec<Arc<Save>> {
+        let prefix = format!("{}.", save.attempt);
+        let state = self.state.lock();
+        let same = state
+            .by_id
+            .range(prefix.clone()..)
+            .take_while(|(id, _)| id.starts_with(&prefix));
+        same.map(|(_, sibling)| Arc::clone(sibling))
+            .filter(|sibling| is_sibling(sibling, save))
+            .collect()
+    }
+
+    /// A save has ended: if it failed, its siblings cannot be committed either.
+    pub(super) fn ended(&self, save: &Save) {
+        let state = save.state();
+        if state.phase == SavePhase::Failed {
+            for sibling in self.siblings(save) {
+                sibling.give_up(failed_rank(save));
+            }
+        }
+        self.tell();
+    }
+
+    pub(super) fn tell(&self) {
+        self.news.send_modify(|news| *news += 1);
+    }
+
+    pub(super) fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// Waits for a turn to keep a core busy.
+    pub(super) async fn hashing_turn(&self) -> Result<SemaphorePermit<'_>> {
+        let turn = self.hashing.acquire().await;
+        turn.map_err(|why| Error::new(Kind::Internal, "the saver has ended").caused_by(why))
+    }
+
+    /// Waits for the saves that were staged; no further ones are taken. Those that are open were given up with their sessions.
+    pub(crate) async fn finish(&self) {
+        let mut running = {
+            let mut state = self.state.lock();
+            state.is_closed = true;
+            std::mem::take(&mut state.running)
+        };
+        while running.join_next().await.is_some() {}
+    }
+}
+
+fn is_sibling(other: &Save, save: &Save) -> bool {
+    other.begin.rank != save.begin.rank
+        && other.attempt == save.attempt
+        && other.begin.root == save.begin.root
+}
+
+fn failed_rank(save: &Save) -> Error {
+    let why = save.failure();
+    Error::new(
+        why.kind(),
+        format!("another rank of this save failed: {}", why.message()),
+    )
+    .with("failed_rank", save.begin.rank)
+}
+
+impl State {
+    fn check_may_begin(&self, save: &Save) -> Result<()> {
+        if self.is_closed {
+            let message = "the node is stopping; try again later";
+            return Err(Error::new(Kind::Unavailable, message));
+        }
+        if self.by_id.contains_key(&save.id) {
+            let message =
+                "this rank saves or saved with this attempt already; every save needs an attempt of its own";
+            return Err(Error::new(Kind::Conflict, message).with("save", &save.id));
+        }
+        let known = self.by_id.values();
+        let failed = known.filter(|other| is_sibling(other, save));
+        let mut failed = failed.filter(|other| other.state().phase == SavePhase::Failed);
+        if let Some(failed) = failed.next() {
+            return Err(failed_rank(failed));
+        }
+        let under_way = self.by_id.values().filter(|save| !save.state().phase.is_over());
+        if under_way.count() >= SAVES_MAX {
+            let message = "too many saves are under way in this node; wait for some to become durable";
+            return Err(Error::new(Kind::Busy, message).with("saves_max", SAVES_MAX));
+        }
+        Ok(())
+    }
+
+    /// Makes room for one more that will end some day.
+    fn forget_ended(&mut self) {
+        let is_over = |id: &String| {
+            let save = self.by_id.get(id);
+            save.is_none_or(|save| save.state().phase.is_over())
+        };
+        let ended = self.order.iter().filter(|id| is_over(id)).count();
+        let mut surplus = (ended + 1).saturating_sub(ENDED_MAX);
+        let forgotten: Vec<String> = self
+            .order
+            .iter()
+            .filter(|id| {
+                let goes = surplus > 0 && is_over(id);
+                surplus -= usize::from(goes);
+                goes
+            })
+            .cloned()
+            .collect();
+        for id in &forgotten {
+            self.by_id.remove(id);
+        }
+        self.order.retain(|id| self.by_id.contains_key(id));
+    }
+}
+
+/// The attempt of a save: that of the request, or a new one for a world of one.
+pub(crate) fn attempt_of(begin: &BeginSave, random: u64) -> Result<String> {
+    let wrong = |message: &str| Err(Error::new(Kind::InvalidInput, message));
+    match &begin.attempt {
+        Some(attempt) if names::is_attempt(attempt) => Ok(attempt.clone()),
+        Some(_) => wrong("the name of an attempt is a- and 16 hexadecimal digits"),
+        None if begin.world_size == 1 => Ok(names::attempt(random)),
+        None => wrong("ranks that save together need the same attempt; agree on one and name it"),
+    }
+}

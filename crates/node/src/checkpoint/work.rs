@@ -1,0 +1,185 @@
+//! The task of a save: lease, files and objects as they come, then the rank's documents and the commit.
+//!
+//! Everything up to the commit is given up when the deadline passes, the client goes away before it has staged, or somebody aborts. The
+//! commit itself is not: once the manifest is on its way to the lake, only the lake can say what became of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use forebay_checkpoint::lease::Open;
+use forebay_checkpoint::names;
+use forebay_core::{Error, Kind, Result};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc;
+
+use super::commit::{self, Ready};
+use super::file::{self, WrittenFile};
+use super::record::{self, StagedObject, Written};
+use super::save::{Save, Work};
+use super::saves::Saves;
+
+/// Files of one save that are hashed or written at once.
+const FILES_AT_ONCE_MAX: usize = 4;
+
+/// Runs a save to its end.
+pub(super) async fn run(saves: Arc<Saves>, save: Arc<Save>, queue: mpsc::Receiver<Work>, base: Option<u32>) {
+    let ready = tokio::select! {
+        biased;
+        why = save.given_up() => Err(why),
+        ready = tokio::time::timeout_at(save.deadline, prepare(&saves, &save, queue, base)) => {
+            ready.unwrap_or_else(|_| Err(save.overdue()))
+        }
+    };
+    let outcome = match ready {
+        Ok(Ready::Committed(generation)) => Ok(generation),
+        Ok(Ready::ToCommit(commit)) => commit.make(&save).await,
+        Err(error) => Err(error),
+    };
+    match &outcome {
+        Ok(generation) => {
+            let state = save.state();
+            tracing::info!(
+                save = save.id,
+                bucket = save.begin.root.bucket,
+                root = save.begin.root.key,
+                step = save.begin.step,
+                generation,
+                bytes = state.bytes,
+                written_bytes = state.written_bytes,
+                elapsed_ms = state.age_ms,
+                "a step is durable"
+            );
+        }
+        Err(error) if error.kind() == Kind::Cancelled => {
+            tracing::info!(save = save.id, step = save.begin.step, %error, "a save was given up");
+        }
+        Err(error) => tracing::warn!(save = save.id, step = save.begin.step, %error, "a save failed"),
+    }
+    save.end(outcome);
+    saves.ended(&save);
+}
+
+/// Everything but the commit.
+async fn prepare(
+    saves: &Saves,
+    save: &Save,
+    queue: mpsc::Receiver<Work>,
+    base: Option<u32>,
+) -> Result<Ready> {
+    let base = match base {
+        Some(base) => base,
+        None => look(save).await?,
+    };
+    take_lease(save).await?;
+    let (files, objects) = take_all(saves, save, queue).await?;
+    let written = write_documents(save, files, objects).await?;
+    saves.tell();
+    commit::prepare(saves, save, written.record, base).await
+}
+
+/// The highest generation of the step, 0 if there is none. `AlreadyExists` if there is one that is not to be superseded.
+pub(super) async fn look(save: &Save) -> Result<u32> {
+    let step = save.begin.step;
+    let generations = save
+        .persist("look for the step", || save.lake.generations(step))
+        .await?;
+    check_new(generations.last().copied().unwrap_or(0), save.begin.supersede)
+        .map_err(|error| error.with("step", step))
+}
+
+/// Whether a step that has this generation may be saved.
+pub(super) fn check_new(generation: u32, supersede: bool) -> Result<u32> {
+    if generation == 0 || supersede {
+        return Ok(generation);
+    }
+    let message =
+        "the step is committed already; save another step, or say that this one is to be superseded";
+    Err(Error::new(Kind::AlreadyExists, message).with("generation", generation))
+}
+
+/// Writes the lease of the attempt, or finds that of another rank.
+async fn take_lease(save: &Save) -> Result<Open> {
+    let path = save.path(names::OPEN);
+    let now = save.clock.wall();
+    let left = save
+        .deadline
+        .saturating_duration_since(tokio::time::Instant::now());
+    let open = Open::new(
+        save.begin.step,
+        &save.attempt,
+        None,
+        unix_ms(now),
+        unix_ms(now + left),
+    );
+    let bytes = Bytes::from(open.encode()?);
+    let created = save
+        .persist("write the lease", || save.lake.create(&path, bytes.clone()))
+        .await;
+    match created {
+        Ok(()) => Ok(open),
+        Err(error) if error.kind() == Kind::PreconditionFailed => {
+            let found = save.persist("read the lease", || save.lake.read(&path)).await?;
+            Open::decode(&found.unwrap_or_default()).map_err(|error| error.with("lease", path))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Takes files and objects until the client has handed the save over, and all files are in the lake.
+async fn take_all(
+    saves: &Saves,
+    save: &Save,
+    mut queue: mpsc::Receiver<Work>,
+) -> Result<(Vec<WrittenFile>, BTreeMap<String, StagedObject>)> {
+    let mut running = FuturesUnordered::new();
+    let mut files = Vec::new();
+    let mut objects = BTreeMap::new();
+    let mut is_all_there = false;
+    loop {
+        let may_take = !is_all_there && running.len() < FILES_AT_ONCE_MAX;
+        tokio::select! {
+            work = queue.recv(), if may_take => match work {
+                Some(Work::File(staged)) => running.push(file::write(saves, save, staged)),
+                Some(Work::Object(name, object)) => drop(objects.insert(name, object)),
+                None if save.is_staged() => is_all_there = true,
+                None => return Err(save.given_up().await),
+            },
+            Some(written) = running.next() => files.push(written?),
+            else => return Ok((files, objects)),
+        }
+    }
+}
+
+/// Objects, table and record, in this order: what is named lies there before it is named.
+async fn write_documents(
+    save: &Save,
+    files: Vec<WrittenFile>,
+    objects: BTreeMap<String, StagedObject>,
+) -> Result<Written> {
+    let written = record::build(save, files, objects)?;
+    if let Some((path, pieces)) = &written.objects {
+        save.persist("write objects", || save.lake.put(path, pieces))
+            .await?;
+        save.count_written(pieces.iter().map(|piece| piece.len() as u64).sum());
+    }
+    let (path, bytes) = &written.table;
+    let pieces = [bytes.clone()];
+    save.persist("write a side table", || save.lake.put(path, &pieces))
+        .await?;
+    let path = save.path(&names::record_file(save.begin.rank));
+    let pieces = [written.record_bytes.clone()];
+    save.persist("write a record", || save.lake.put(&path, &pieces))
+        .await?;
+    save.set_record(written.record.clone());
+    Ok(written)
+}
