@@ -176,6 +176,7 @@ struct Places {
 }
 
 impl Places {
+    /// Counts anew, also in what an encoded part differs from; decoding has seen to it that the chain is short.
     fn translate(&self, extent: &mut Extent) -> Result<()> {
         let file = self.files.get(extent.file as usize);
         let table = self.tables.get(extent.table as usize);
@@ -184,7 +185,10 @@ impl Places {
             return Err(Error::new(Kind::Corrupt, message));
         };
         (extent.file, extent.table) = (*file, *table);
-        Ok(())
+        match &mut extent.encoding {
+            Some(encoding) => self.translate(&mut encoding.base),
+            None => Ok(()),
+        }
     }
 }
 

@@ -88,6 +88,7 @@ fn extent(file: u32, range: [u64; 2], seed: u32) -> Extent {
         blake3: digest(seed),
         table: 0,
         first_block: 0,
+        encoding: None,
     }
 }
 

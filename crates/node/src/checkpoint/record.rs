@@ -130,6 +130,7 @@ impl Building {
             blake3: digests.blake3.clone(),
             table: 0,
             first_block: self.table.add(&digests.crcs),
+            encoding: None,
         }
     }
 
