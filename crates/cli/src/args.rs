@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use forebay_node::config::LogFormat;
 use forebay_node::value::{Freshness, Period, Size, Uid};
 
+use crate::ckpt::args::CkptArgs;
 use crate::dataset::args::DatasetArgs;
 use crate::objects::location::Location;
 
@@ -46,6 +47,8 @@ pub(crate) enum Command {
     Jobs(JobsArgs),
     /// Index, look into, sign, verify, pack and split datasets
     Dataset(DatasetArgs),
+    /// List, look into, verify, compare, export and remove steps of training runs
+    Ckpt(CkptArgs),
     /// Check this machine and the lake, and say what each finding means
     Doctor(DoctorArgs),
     /// List objects

@@ -10,13 +10,16 @@
 
 mod admin_client;
 mod args;
+mod blocking;
 mod bucket;
 mod cache;
+mod ckpt;
 mod config;
 mod dataset;
 mod docs;
 mod doctor;
 mod exit;
+mod inside;
 mod jobs;
 mod objects;
 mod output;
@@ -72,6 +75,7 @@ fn run_command(cli: Cli, output: Output, program: &str) -> Outcome {
             Command::Cache(args) => cache::run(args, output).await,
             Command::Jobs(args) => jobs::run(args, output).await,
             Command::Dataset(args) => dataset::run(args, output).await,
+            Command::Ckpt(args) => ckpt::run(args, output).await,
             Command::Doctor(args) => doctor::run(args, output).await,
             Command::Ls(args) => objects::ls::run(args, output).await,
             Command::Cp(args) => objects::cp::run(args, output).await,

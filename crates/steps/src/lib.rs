@@ -1,4 +1,4 @@
-//! Steps of a training run, through the client: list, load, verify, compare, prune.
+//! Steps of a training run, through the client: list, load, verify, compare, export, import, prune.
 //!
 //! Blocks and has threads of its own where that pays, like the loader (docs/decisions/0006-a-loader-crate.md). Read `root.rs` first, then `step.rs`
 //! (one committed step) and `read.rs` (bytes into the caller's memory).
@@ -22,6 +22,8 @@
 mod compare;
 mod detail;
 mod export;
+mod file;
+mod import;
 mod parallel;
 mod prune;
 mod read;
@@ -34,6 +36,8 @@ mod view;
 pub use compare::{Change, Changed, Compared};
 pub use detail::StepDetail;
 pub use export::{ExportOptions, Exported, Layout};
+pub use file::PlainFile;
+pub use import::{ImportOptions, Imported};
 pub use prune::{PruneOptions, Pruned, Victims};
 pub use read::{Loaded, Want};
 pub use root::Root;

@@ -1,33 +1,24 @@
 //! From what was typed to a client and names that the loader understands.
 //!
-//! `forebay://…` goes to a running node. A lake URL or a path gets a node inside of this process, with the store or folder as a bucket of it; it
-//! ends with the command. A path that lies in a folder lake (some folder above it has `.forebay/folder`) is opened as a part of that lake, so versions
-//! and the place of the index are those that a node in front of it sees; any other folder is a small lake of its own.
+//! `forebay://…` goes to a running node; a lake URL or a path gets a node inside of this process (`inside.rs`).
 //!
 //! A name without a known ending and without a pattern means a folder, with or without the slash.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::anyhow;
 use forebay_client::{Client, ClientOptions};
-use forebay_core::BucketName;
 use forebay_dataset::shard::Format;
 use forebay_loader::{Dataset, DatasetOptions, Progress, Rebuild};
-use forebay_node::config::{BucketConfig, Config};
-use forebay_node::options::SelfTest;
-use forebay_node::{EmbeddedNode, EmbeddedOptions};
+use forebay_node::EmbeddedNode;
 
 use super::Context;
 use super::args::SourceArgs;
 use crate::exit::{Exit, Outcome};
+pub(crate) use crate::inside::Purpose;
+use crate::inside::{Store, bucket_name, local, start};
 use crate::objects::location::Location;
 
-/// Memory of a node inside of this process.
-const RAM_BYTES: u64 = 512 << 20;
 const SCHEME: &str = "forebay://";
 const UNION: &str = "::";
-/// The bucket's name where a folder's own name cannot be one.
-const BUCKET: &str = "dataset";
 
 /// An open place: a client and what was typed in the words of its node.
 pub(crate) struct Opened {
@@ -48,17 +39,6 @@ pub(crate) struct Folder {
     pub(crate) bucket: String,
     /// With its slash; empty for a whole bucket.
     pub(crate) prefix: String,
-}
-
-/// What a place is opened for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// To read it; it has to be there, and one that is not behind a node stays as it is.
-    Look,
-    /// To write to it; it has to be there.
-    Change,
-    /// To write to it; it is made if it is missing.
-    Make,
 }
 
 impl Opened {
@@ -143,37 +123,6 @@ pub(crate) fn options(args: &SourceArgs) -> DatasetOptions {
     }
 }
 
-/// A store that becomes a bucket of a node inside.
-struct Store {
-    bucket: String,
-    /// What a node takes as the lake of a bucket.
-    url: String,
-}
-
-fn start(store: &Store, purpose: Purpose) -> Outcome<EmbeddedNode> {
-    let bucket = BucketConfig {
-        name: store.bucket.clone(),
-        lake: Some(store.url.clone()),
-        consistency: None,
-        public_read: false,
-        allow_uids: None,
-    };
-    let config = Config {
-        buckets: vec![bucket],
-        ..Config::default()
-    };
-    Ok(EmbeddedNode::start(EmbeddedOptions {
-        lake: Some("memory://".into()),
-        ram_bytes: Some(RAM_BYTES),
-        self_test: match purpose {
-            Purpose::Look => SelfTest::Listing,
-            Purpose::Change | Purpose::Make => SelfTest::Full,
-        },
-        config,
-        ..EmbeddedOptions::default()
-    })?)
-}
-
 /// The store for a node inside, if one is needed, and the names.
 fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)> {
     let parts: Vec<&str> = text.split(UNION).collect();
@@ -197,8 +146,11 @@ fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)
                 store = Some(Store { bucket, url });
             }
         }
-        let bucket = store.as_ref().map_or(BUCKET, |store| &store.bucket);
-        names.push(as_folder(&format!("{SCHEME}{bucket}/{key}")));
+        let bucket = store.as_ref().map(|store| store.bucket.as_str());
+        names.push(as_folder(&format!(
+            "{SCHEME}{}/{key}",
+            bucket.unwrap_or_default()
+        )));
     }
     Ok((store, names))
 }
@@ -221,52 +173,6 @@ fn as_folder(name: &str) -> String {
     }
 }
 
-/// The last part of a store's name, if a bucket can be called so.
-fn bucket_name(called: &str) -> String {
-    let last = called
-        .trim_end_matches('/')
-        .rsplit('/')
-        .next()
-        .unwrap_or_default();
-    BucketName::new(last).map_or_else(|_| BUCKET.to_owned(), |name| name.to_string())
-}
-
-/// The root folder, the key below it, and the root's name.
-fn local(path: &Path, has_slash: bool, purpose: Purpose) -> Outcome<(String, String, String)> {
-    let path =
-        std::path::absolute(path).map_err(|why| Exit::failure(anyhow!("{}: {why}", path.display())))?;
-    let is_folder = path.is_dir() || has_slash || purpose == Purpose::Make;
-    if purpose == Purpose::Make {
-        std::fs::create_dir_all(&path)
-            .map_err(|why| Exit::failure(anyhow!("cannot make the folder {}: {why}", path.display())))?;
-    }
-    // A pattern may stand for folders too: the root is what comes before it.
-    let is_plain = |part: &Path| !part.to_string_lossy().contains('{');
-    let start = if is_folder {
-        path.as_path()
-    } else {
-        path.parent().unwrap_or(&path)
-    };
-    let folder = start.ancestors().find(|part| is_plain(part)).unwrap_or(start);
-    if !folder.is_dir() {
-        return Err(Exit::failure(anyhow!("there is no folder {}", folder.display())));
-    }
-    let root = lake_above(folder).unwrap_or_else(|| folder.to_path_buf());
-    let key = path.strip_prefix(&root).unwrap_or(Path::new(""));
-    let (Some(root), Some(key)) = (root.to_str(), key.to_str()) else {
-        return Err(Exit::usage(anyhow!("{} is not UTF-8", path.display())));
-    };
-    let slash = if is_folder && !key.is_empty() { "/" } else { "" };
-    Ok((root.to_owned(), format!("{key}{slash}"), root.to_owned()))
-}
-
-/// The folder lake that a folder lies in, if there is one above it.
-fn lake_above(folder: &Path) -> Option<PathBuf> {
-    let above = folder.ancestors().skip(1);
-    let found = above.filter(|parent| parent.join(".forebay/folder").is_dir());
-    found.last().map(Path::to_path_buf)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,20 +188,6 @@ mod tests {
         ] {
             assert_eq!(as_folder(typed), name);
         }
-    }
-
-    #[test]
-    fn a_folder_is_its_own_lake_unless_it_lies_in_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let data = dir.path().join("box/data");
-        std::fs::create_dir_all(&data).unwrap();
-        let (root, key, _) = local(&data, false, Purpose::Look).unwrap();
-        assert_eq!((Path::new(&root), key.as_str()), (data.as_path(), ""));
-        let (root, key, _) = local(&data.join("{0..3}.tar"), false, Purpose::Look).unwrap();
-        assert_eq!((Path::new(&root), key.as_str()), (data.as_path(), "{0..3}.tar"));
-        std::fs::create_dir_all(dir.path().join(".forebay/folder")).unwrap();
-        let (root, key, _) = local(&data, true, Purpose::Look).unwrap();
-        assert_eq!((Path::new(&root), key.as_str()), (dir.path(), "box/data/"));
     }
 
     #[test]

@@ -1,0 +1,116 @@
+//! From what was typed to a run: through a running node, or one inside of this process.
+
+use anyhow::anyhow;
+use forebay_client::{Client, ClientOptions};
+use forebay_core::Kind;
+use forebay_node::EmbeddedNode;
+use forebay_steps::{Root, Step};
+
+use super::name::StepName;
+use crate::blocking::Context;
+use crate::exit::{Exit, Outcome};
+use crate::inside::{Purpose, Store, bucket_name, local, start};
+use crate::objects::location::Location;
+
+/// A run that is open.
+pub(crate) struct Run {
+    pub(crate) root: Root,
+    /// What was typed.
+    pub(crate) shown: String,
+    /// Ends with this value, after the client's last call.
+    _node: Option<EmbeddedNode>,
+}
+
+/// A place of a node, running or inside of this process.
+pub(crate) struct Place {
+    pub(crate) client: Client,
+    /// `forebay://bucket/key`.
+    pub(crate) url: String,
+    /// Ends with this value, after the client's last call.
+    node: Option<EmbeddedNode>,
+}
+
+impl Place {
+    /// Opens what was typed. Blocks; not for a thread of an async runtime.
+    pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
+        let (store, url) = resolve(text, purpose)?;
+        let node_inside = store.map(|store| start(&store, purpose)).transpose()?;
+        let options = ClientOptions {
+            address: match &node_inside {
+                Some(inside) => Some(inside.socket().display().to_string()),
+                None => node.map(str::to_owned),
+            },
+            interrupt: Some(context.interrupt.clone()),
+            ..ClientOptions::default()
+        };
+        Ok(Self {
+            client: Client::connect(options)?,
+            url,
+            node: node_inside,
+        })
+    }
+}
+
+impl Run {
+    /// Opens a run.
+    pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
+        let place = Place::open(text, node, purpose, context)?;
+        Ok(Self {
+            root: Root::open(place.client, &place.url)?,
+            shown: text.to_owned(),
+            _node: place.node,
+        })
+    }
+
+    /// The step that was typed, or the newest.
+    pub(crate) fn step(&self, step: Option<u64>) -> Outcome<Step> {
+        let step = match step {
+            Some(step) => step,
+            None => self.root.latest()?.ok_or_else(|| self.no_steps())?,
+        };
+        Ok(self.root.step(step)?)
+    }
+
+    fn no_steps(&self) -> Exit {
+        Exit::failure(anyhow!(
+            "{} has no committed step; forebay ckpt ls {} shows what is on its way",
+            self.shown,
+            self.shown
+        ))
+    }
+}
+
+/// Opens a run and the step of it that was typed.
+pub(crate) fn step(name: &StepName, node: Option<&str>, context: &Context) -> Outcome<(Run, Step)> {
+    let run = Run::open(&name.run, node, Purpose::Look, context)?;
+    let step = run.step(name.step)?;
+    Ok((run, step))
+}
+
+/// The store for a node inside, if one is needed, and the run in the words of the node.
+fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, String)> {
+    let (url, key, called) = match text.parse::<Location>()? {
+        Location::Buckets => {
+            return Err(Exit::usage(anyhow!(
+                "name the bucket and the folder of the run: forebay://bucket/run"
+            )));
+        }
+        Location::Node { bucket, key } => return Ok((None, format!("forebay://{bucket}/{key}"))),
+        Location::Local(path) => local(&path, true, purpose)?,
+        Location::Lake { store, key, shown } => (store, key, shown),
+    };
+    let store = Store {
+        bucket: bucket_name(&called),
+        url,
+    };
+    let run = format!("forebay://{}/{key}", store.bucket);
+    Ok((Some(store), run))
+}
+
+/// What a node that cannot save, or that is elsewhere, knows of saves: nothing.
+pub(crate) fn known_saves<T: Default>(asked: forebay_core::Result<T>) -> Outcome<T> {
+    match asked {
+        Err(error) if error.kind() == Kind::Unsupported => Ok(T::default()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,103 @@
+//! `forebay ckpt verify`: whether a step is what its manifest says, byte for byte.
+
+use anyhow::anyhow;
+use forebay_core::format_bytes;
+use forebay_steps::Verified;
+use serde::Serialize;
+
+use super::args::VerifyArgs;
+use super::open;
+use crate::blocking::Context;
+use crate::exit::{Exit, Outcome};
+
+#[derive(Serialize)]
+struct Verdict<'a> {
+    ok: bool,
+    step: u64,
+    generation: u32,
+    /// `bytes` or `structure`.
+    proved: &'static str,
+    files: u64,
+    tensors_and_objects: u64,
+    bytes: u64,
+    findings: Vec<Wrong<'a>>,
+    /// Whether there is more wrong than is listed.
+    has_more: bool,
+}
+
+#[derive(Serialize)]
+struct Wrong<'a> {
+    file: &'a str,
+    name: Option<&'a str>,
+    message: &'a str,
+}
+
+pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Outcome {
+    let (_run, step) = open::step(&args.step, args.work.node.node.as_deref(), context)?;
+    let threads = usize::from(args.work.jobs);
+    let verified = if args.quick {
+        step.verify_quick(threads)?
+    } else {
+        let bar = context.output.bar(step.verify_bytes());
+        bar.set_message("verifying");
+        let verified = step.verify(threads, &|bytes| bar.inc(bytes));
+        bar.finish_and_clear();
+        verified?
+    };
+    let manifest = step.manifest();
+    tell(
+        &verified,
+        (manifest.step, manifest.generation),
+        args.quick,
+        context,
+    )
+}
+
+fn tell(verified: &Verified, (step, generation): (u64, u32), is_quick: bool, context: &Context) -> Outcome {
+    let output = context.output;
+    output.data(&Verdict {
+        ok: verified.is_ok(),
+        step,
+        generation,
+        proved: if is_quick { "structure" } else { "bytes" },
+        files: verified.files,
+        tensors_and_objects: verified.proved,
+        bytes: verified.bytes,
+        findings: verified
+            .findings
+            .iter()
+            .map(|finding| Wrong {
+                file: &finding.file,
+                name: finding.name.as_deref(),
+                message: &finding.message,
+            })
+            .collect(),
+        has_more: verified.has_more,
+    });
+    for finding in &verified.findings {
+        let name = finding.name.as_ref();
+        let about = name.map_or_else(String::new, |name| format!("{}  ", name.escape_debug()));
+        output.say(format!("{}  {about}{}", finding.file, finding.message));
+    }
+    if verified.is_ok() && is_quick {
+        output.say(format!(
+            "step {step}: {} files are there with their sizes; no data was read",
+            verified.files
+        ));
+        return Ok(());
+    }
+    if verified.is_ok() {
+        output.say(format!(
+            "step {step}: {} in {} files, {} tensors and objects, every byte as it was saved",
+            format_bytes(verified.bytes),
+            verified.files,
+            verified.proved
+        ));
+        return Ok(());
+    }
+    let more = if verified.has_more { "more than " } else { "" };
+    Err(Exit::failure(anyhow!(
+        "step {step} is damaged: {more}{} findings; load another step",
+        verified.findings.len()
+    )))
+}
