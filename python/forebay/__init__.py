@@ -15,7 +15,10 @@ Importing it starts nothing: no thread, no connection.
 from forebay._loader import BadSample, Loader, LoaderStats
 from forebay._native import VERSION as __version__
 from forebay._native import View, WritableBuffer
+from forebay._save import SaveHandle, SaveReport
+from forebay._tensors import Shard
 from forebay._writer import ObjectWriter
+from forebay.checkpoints import Checkpoints, CheckpointWarning, Verified
 from forebay.dataset import Dataset, Mix, mix
 from forebay.errors import (
     AlreadyExistsError,
@@ -48,6 +51,8 @@ __all__ = [
     "BusyError",
     "CancelledError",
     "ChangedError",
+    "CheckpointWarning",
+    "Checkpoints",
     "ChecksumError",
     "ConflictError",
     "CorruptError",
@@ -69,12 +74,16 @@ __all__ = [
     "OutOfRangeError",
     "PreconditionFailedError",
     "PutReceipt",
+    "SaveHandle",
+    "SaveReport",
+    "Shard",
     "Sources",
     "Stats",
     "ThrottledError",
     "TimedOutError",
     "UnavailableError",
     "UnsupportedError",
+    "Verified",
     "View",
     "WritableBuffer",
     "__version__",

@@ -1,15 +1,15 @@
 """Tensors as the core takes them: a type of elements, a box of the whole tensor, and where its bytes lie.
 
 What counts as a tensor: of torch plain ones, DTensor, ShardedTensor and everything with the fields of torch's
-`CheckpointableTensor`; of numpy arrays and scalars; whatever else has `__array__`. torch is never imported to look at a
-state: a tensor of it can only come from a program that has it.
+`CheckpointableTensor`; of numpy arrays and scalars; whatever else has `__array__`; and `Shard`. torch is never imported
+to look at a state: a tensor of it can only come from a program that has it.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +76,47 @@ class Target:
     finish: Callable[[], object] | None = None
 
 
+class Shard:
+    """A tensor or array of this process that is a box of a larger tensor, without DTensor.
+
+    In a state it stands where the tensor would. It can be saved and loaded into; `local` is filled in place.
+
+    Args:
+        local: A tensor of torch or an array of numpy.
+        offset: Where it begins in the whole, an index for each dimension.
+        shape: The shape of the whole.
+
+    >>> import numpy
+    >>> Shard(numpy.zeros((2, 3)), offset=(2, 0), shape=(4, 3))
+    Shard(offset=(2, 0), sizes=(2, 3), shape=(4, 3))
+    """
+
+    def __init__(self, local: Any, *, offset: Sequence[int], shape: Sequence[int]) -> None:
+        self.local = local
+        self.offset = tuple(int(one) for one in offset)
+        self.shape = tuple(int(one) for one in shape)
+        sizes = tuple(local.shape)
+        is_box = len(self.offset) == len(self.shape) == len(sizes) and all(
+            at >= 0 and at + size <= whole for at, size, whole in zip(self.offset, sizes, self.shape, strict=True)
+        )
+        if library(local) not in ("t", "n") or not is_box:
+            raise InvalidInputError(
+                f"a tensor of shape {sizes} at {self.offset} is no box of a tensor of shape {self.shape}"
+            )
+
+    @property
+    def dtype(self) -> Any:
+        """Type of the elements."""
+        return self.local.dtype
+
+    def __repr__(self) -> str:
+        return f"Shard(offset={self.offset}, sizes={tuple(self.local.shape)}, shape={self.shape})"
+
+
 def library(value: Any) -> str | None:
     """Return whose tensor this is: `t` for torch, `n` for an array, `g` for a scalar of numpy, or nothing."""
+    if isinstance(value, Shard):
+        return library(value.local)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return "t"
@@ -200,6 +239,9 @@ def _numpy_empty(name: str, shape: tuple[int, ...]) -> Any:
 
 def _locals(value: Any, name: str) -> list[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
     """Local tensors, each with the shape of the whole and where it lies in it."""
+    if isinstance(value, Shard):
+        local = value.local.detach() if library(value) == "t" else value.local
+        return [(local, value.shape, value.offset)]
     if hasattr(value, "local_shards"):
         shape = tuple(value.size())
         return [(shard.tensor.detach(), shape, tuple(shard.metadata.shard_offsets)) for shard in value.local_shards()]

@@ -51,6 +51,8 @@ class Node:
         self._client = client
         self._embedded = embedded
         self._aio: AsyncNode | None = None
+        #: Those with saves on their way, which end with an embedded node.
+        self._before_close: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def address(self) -> str:
@@ -310,7 +312,12 @@ class Node:
     # --- life ---
 
     def close(self) -> None:
-        """Give the connections back, and stop the node if it is embedded. Views stay valid."""
+        """Give the connections back, and stop the node if it is embedded. Views stay valid.
+
+        Saves of `Checkpoints` that an embedded node has on their way are waited for.
+        """
+        for one in list(self._before_close):
+            one._end()
         if self._aio is not None:
             self._aio._close()
         self._client.close()

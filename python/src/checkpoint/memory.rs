@@ -59,8 +59,8 @@ impl Place {
     pub(super) fn as_mut_slice(&mut self, py: Python<'_>) -> PyResult<&mut [u8]> {
         match self {
             Self::Address(_, 0) => Ok(&mut []),
-            // SAFETY: as in `as_slice`; that no two places of one call overlap is seen to by [`apart`].
             Self::Address(address, bytes) => {
+                // SAFETY: as in `as_slice`; that no two places of one call overlap is seen to by [`apart`].
                 Ok(unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, *bytes) })
             }
             Self::Held(memory) => memory.as_mut_slice(py),

@@ -152,8 +152,10 @@ impl CheckpointStep {
 
     /// Tensors where the node keeps them, each proved now, in this order.
     fn views(&self, py: Python<'_>, names: Vec<String>, threads: usize) -> PyResult<Vec<View>> {
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let views = wait(py, || self.step.views(&names, threads))?;
+        let views = wait(py, move || {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            self.step.views(&names, threads)
+        })?;
         let view = |found: TensorView| {
             let memory = match found.view() {
                 Some(view) => Memory::View(view.clone()),

@@ -55,6 +55,9 @@ def _interrupt(main: threading.Thread, sent: list[float]):
 def _waits_at(thread: threading.Thread) -> tuple[str, int] | None:
     """Where in the package a thread is, if it sleeps there."""
     frame = sys._current_frames()[thread.ident]
+    # Where the package waits with what Python has, such as a lock, the caller in the package counts.
+    while frame.f_back is not None and not frame.f_code.co_filename.startswith(PACKAGE):
+        frame = frame.f_back
     state = Path(f"/proc/self/task/{thread.native_id}/stat").read_text().rpartition(")")[2].split()[0]
     is_inside = frame.f_code.co_filename.startswith(PACKAGE) and state == "S"
     return (frame.f_code.co_filename, frame.f_lasti) if is_inside else None

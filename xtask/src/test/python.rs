@@ -31,7 +31,7 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
 const WITH_WHEEL: [&str; 2] = ["python", "torch"];
 
 /// Guides whose examples run.
-const GUIDES: [&str; 2] = ["python.md", "datasets.md"];
+const GUIDES: [&str; 3] = ["python.md", "datasets.md", "checkpoints.md"];
 
 /// Reads that test_pressure.py makes in the heavy tier.
 const READS_HEAVY: &str = "1000000";

@@ -1,0 +1,249 @@
+"""`forebay.Checkpoints` in one process: round trips, what a handle tells, what stays and what goes."""
+
+import concurrent.futures
+import uuid
+import warnings
+
+import ml_dtypes
+import numpy
+import pytest
+
+import forebay
+from checkpoint_states import blank, equal, small
+from conftest import socket_of
+from forebay.safetensors import load_file, safe_open
+
+
+@pytest.fixture(params=["embedded", "daemon"])
+def host(request):
+    """A node that can save: in this process, and beside it."""
+    if request.param == "embedded":
+        yield request.getfixturevalue("shared_embedded")
+        return
+    with forebay.connect(str(socket_of(request.getfixturevalue("shared_daemon")))) as node:
+        yield node
+
+
+@pytest.fixture
+def root(host):
+    """A run of the test's own."""
+    bucket = f"b-{uuid.uuid4().hex[:12]}"
+    host.create_bucket(bucket)
+    return f"forebay://{bucket}/runs/one"
+
+
+@pytest.fixture
+def ckpt(host, root):
+    with forebay.Checkpoints(root, node=host, on_error="raise") as checkpoints:
+        yield checkpoints
+
+
+def test_a_state_comes_back_as_it_was(ckpt):
+    state = small(1)
+    handle = ckpt.save(10, state)
+    assert handle.staged()
+    handle.durable().result(60)
+    assert ckpt.steps() == [10] and ckpt.latest() == 10
+    equal(ckpt.load(10), state)
+    equal(ckpt.load(), state)
+
+
+def test_tensors_are_filled_in_place(ckpt):
+    state = small(2)
+    ckpt.save(1, state).durable().result(60)
+    into = blank(state)
+    weight, layers = into["model"]["embed"], into["model"]["layers"]
+    assert ckpt.load(1, into=into) is into
+    assert into["model"]["embed"] is weight and into["model"]["layers"] is layers
+    equal(into, state)
+
+
+def test_the_memory_of_the_caller_is_free_when_save_returns(ckpt):
+    state = {"w": numpy.arange(1 << 20)}
+    handle = ckpt.save(1, state)
+    state["w"][:] = -1
+    handle.durable().result(60)
+    assert numpy.array_equal(ckpt.load(1)["w"], numpy.arange(1 << 20))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        numpy.arange(24.0).reshape(4, 6).T,
+        numpy.arange(24.0).reshape(4, 6)[::2, 1::2],
+        numpy.arange(6, dtype=">i4"),
+        numpy.array(3 + 4j, "c8"),
+        numpy.zeros((3, 0, 2), "u2"),
+        numpy.array([True, False]),
+        numpy.ones((1, 2, 1, 2, 1, 2, 1, 2), "f2"),
+    ],
+    ids=["transposed", "strided", "big-endian", "scalar", "empty", "bool", "8-d"],
+)
+def test_arrays_of_every_kind_come_back(ckpt, array):
+    ckpt.save(1, {"a": array}).durable().result(60)
+    back = ckpt.load(1)["a"]
+    assert back.shape == array.shape and numpy.array_equal(back, array)
+    into = numpy.zeros_like(array)
+    ckpt.load(1, into={"a": into})
+    assert numpy.array_equal(into, array)
+
+
+def test_types_that_numpy_has_from_ml_dtypes_come_back(ckpt):
+    state = {
+        name: numpy.arange(1, 9).astype(getattr(ml_dtypes, name))
+        for name in ["bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"]
+    }
+    ckpt.save(1, state).durable().result(60)
+    equal(ckpt.load(1), state)
+
+
+def test_a_report_says_what_a_save_did(ckpt, host):
+    handle = ckpt.save(1, {"w": numpy.arange(1 << 17), "t": numpy.ones((256, 256)).T})
+    early = handle.report
+    assert early.stall_seconds > 0 and early.survives in (
+        ("nothing", "everything") if host._embedded else ("trainer", "everything")
+    )
+    late = handle.durable().result(60)
+    assert isinstance(handle.durable(), concurrent.futures.Future) and handle.durable().done()
+    assert late == handle.report and late.phase == "durable" and late.where == "lake" and late.survives == "everything"
+    assert late.bytes == 1.5 * (1 << 20) and late.bytes_written == late.bytes and late.dedup == 0
+    assert late.bytes_copied == 2 << 20, "the transposed one was copied twice"
+    assert 1.3 < late.copies < 1.4 and late.generation == 1 and late.durable_seconds > 0
+
+
+def test_metadata_is_remembered(ckpt):
+    ckpt.save(1, small(), metadata={"loss": 2.25, "tags": ["a"]}).durable().result(60)
+    assert ckpt.metadata(1) == {"loss": 2.25, "tags": ["a"]}
+    manifest = ckpt.manifest(1)
+    assert manifest["step"] == 1 and manifest["tensors"]["model.embed"]["shape"] == [64, 32]
+    with pytest.raises(forebay.InvalidInputError, match="JSON"):
+        ckpt.save(2, small(), metadata={"loss": float("nan")})
+
+
+def test_a_sha256_is_kept_when_asked_for(host, root):
+    import hashlib
+
+    state = {"w": numpy.arange(1000.0)}
+    with forebay.Checkpoints(root, node=host, digest="sha256", on_error="raise") as ckpt:
+        ckpt.save(1, state).durable().result(60)
+        part = ckpt.manifest(1)["tensors"]["w"]["parts"][0]
+    assert part["sha256"] == hashlib.sha256(state["w"].tobytes()).hexdigest()
+
+
+def test_only_what_is_kept_stays_after_a_commit(host, root):
+    with forebay.Checkpoints(root, node=host, keep_last=2, keep_every=4, on_error="raise") as ckpt:
+        reports = [ckpt.save(step, small(step)).durable().result(60) for step in range(1, 8)]
+        assert ckpt.steps() == [4, 6, 7] and reports[2].pruned == (1,)
+        for step in ckpt.steps():
+            equal(ckpt.load(step), small(step))
+
+
+def test_a_failed_save_warns_and_leaves_everything_as_it_was(host, root):
+    with forebay.Checkpoints(root, node=host, keep_last=1) as ckpt:
+        ckpt.save(1, small(1)).durable().result(60)
+        with pytest.warns(forebay.CheckpointWarning, match="step 1 was not saved"):
+            handle = ckpt.save(1, small(2))
+        assert not handle.staged() and isinstance(handle.error, forebay.AlreadyExistsError)
+        assert handle.report.phase == "failed" and handle.report.where == "nowhere"
+        with pytest.raises(forebay.AlreadyExistsError):
+            handle.durable().result()
+        with pytest.warns(forebay.CheckpointWarning, match="allow_pickle"):
+            ckpt.save(2, {"odd": {1, 2}})
+        assert ckpt.steps() == [1] and ckpt.latest() == 1
+        equal(ckpt.load(1), small(1))
+
+
+def test_a_failed_save_raises_if_asked(ckpt):
+    ckpt.save(1, small(1)).durable().result(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(forebay.AlreadyExistsError):
+            ckpt.save(1, small(2))
+
+
+def test_a_step_is_superseded_on_purpose(ckpt):
+    ckpt.save(1, small(1)).durable().result(60)
+    assert ckpt.save(1, small(2), supersede=True).durable().result(60).generation == 2
+    assert ckpt.steps() == [1]
+    equal(ckpt.load(1), small(2))
+
+
+def test_an_aborted_save_is_never_seen(ckpt):
+    handle = ckpt.save(1, small(1))
+    handle.abort()
+    error = handle.durable().exception(60)
+    assert (error is None) == (ckpt.steps() == [1]), "given up, or committed before that"
+
+
+def test_saves_are_seen_while_they_are_on_their_way(ckpt):
+    handle = ckpt.save(5, small(5))
+    (found,) = ckpt.saves()
+    assert found["id"] == handle.id and found["step"] == 5 and found["phase"] in ("staged", "durable")
+    handle.durable().result(60)
+
+
+def test_some_entries_are_loaded_by_name(ckpt):
+    ckpt.save(1, small(1)).durable().result(60)
+    found = ckpt.load(1, names=lambda name: name.startswith("model.layers.1"))
+    assert list(found) == ["model"] and list(found["model"]) == ["layers"]
+
+
+def test_boxes_of_tensors_are_loaded_whatever_they_were_saved_in(ckpt):
+    whole = numpy.arange(6 * 5 * 4.0).reshape(6, 5, 4)
+    parts = [whole[:2], whole[2:]]
+    state = {"w": whole}
+    ckpt.save(1, state).durable().result(60)
+    into = {"w": forebay.Shard(numpy.zeros((2, 3, 2)), offset=(3, 1, 2), shape=whole.shape)}
+    ckpt.load(1, into=into)
+    assert numpy.array_equal(into["w"].local, whole[3:5, 1:4, 2:4])
+    assert parts[0].shape == (2, 5, 4)
+    with pytest.raises(forebay.InvalidInputError, match="no box"):
+        forebay.Shard(numpy.zeros((2, 3)), offset=(5, 0), shape=(6, 3))
+
+
+def test_a_step_opens_as_safetensors(ckpt, host, root):
+    state = small(3)
+    ckpt.save(7, state, metadata={"loss": 1.5, "who": "me"}).durable().result(60)
+    tensors = load_file(f"{root}/steps/7", framework="np", node=host)
+    assert numpy.array_equal(tensors["model.layers.1.w"], state["model"]["layers"][1]["w"])
+    assert not tensors["model.embed"].flags.writeable
+    with safe_open(f"{root}/steps/7", "np", node=host) as step:
+        assert step.metadata() == {"loss": "1.5", "who": "me"}
+        assert numpy.array_equal(step.get_slice("model.embed")[3:9, ::2], state["model"]["embed"][3:9, ::2])
+
+
+def test_a_step_that_is_not_there_is_named(ckpt, root):
+    assert ckpt.latest() is None and ckpt.steps() == []
+    with pytest.raises(forebay.NotFoundError, match=r"no committed step"):
+        ckpt.load()
+    ckpt.save(3, small()).durable().result(60)
+    with pytest.raises(forebay.NotFoundError, match="newest_steps: 3"):
+        ckpt.load(4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_error": "ignore"},
+        {"staged": "tape"},
+        {"digest": "md5"},
+        {"alarms": "loud"},
+        {"keep_last": 0},
+        {"rank": 0},
+        {"rank": 2, "world_size": 2},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_options_that_make_no_sense_are_refused(shared_embedded, options):
+    shared_embedded.create_bucket("options")
+    with pytest.raises(forebay.InvalidInputError):
+        _ = forebay.Checkpoints("options/run", node=shared_embedded, **options).rank
+
+
+def test_an_embedded_node_ends_after_what_it_has_staged(tmp_path):
+    lake = f"file://{tmp_path}"
+    with forebay.open(lake) as node:
+        node.create_bucket("lake")
+        forebay.Checkpoints("lake/run", node=node, on_error="raise").save(1, small(1))
+    with forebay.open(lake) as node:
+        equal(forebay.Checkpoints("lake/run", node=node).load(1), small(1))

@@ -1,0 +1,192 @@
+"""Damage, deaths, Ctrl-C and fork around `forebay.Checkpoints`."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy
+import pytest
+
+import forebay
+from checkpoint_states import equal, small
+from conftest import socket_of, stalled
+from forebay_node import wait_for
+from interrupts import interrupted
+from test_processes import run_child
+
+
+@pytest.fixture(autouse=True)
+def interrupts():
+    """Whoever starts the tests in the background has them ignore SIGINT, and processes inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def flip(path, at: int):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        byte = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+@pytest.fixture
+def lake(tmp_path):
+    """A folder with a step in it that nobody has read yet."""
+    state = {"a": numpy.arange(100_000.0), "b": numpy.arange(50_000.0)}
+    with forebay.open(f"file://{tmp_path}") as node:
+        node.create_bucket("lake")
+        forebay.Checkpoints("lake/run", node=node, on_error="raise").save(1, state).durable().result(60)
+    (data,) = (tmp_path / "lake/run/steps/1").glob("*/rank-*.safetensors")
+    return tmp_path, data, state
+
+
+def loaded(folder, **options):
+    with forebay.open(f"file://{folder}") as node:
+        return forebay.Checkpoints("lake/run", node=node).load(1, **options)
+
+
+def test_a_flipped_bit_is_an_error_that_names_tensor_and_file(lake):
+    folder, data, _ = lake
+    flip(data, data.stat().st_size - 1000)
+    with pytest.raises(forebay.ChecksumError) as caught:
+        loaded(folder)
+    assert "tensor: b" in str(caught.value) and data.name in str(caught.value)
+
+
+def test_damage_that_a_load_does_not_need_does_not_fail_it(lake):
+    folder, data, state = lake
+    flip(data, data.stat().st_size - 1000)
+    assert numpy.array_equal(loaded(folder, names=lambda name: name == "a")["a"], state["a"])
+    into = {"b": forebay.Shard(numpy.zeros(100), offset=(200,), shape=(50_000,))}
+    loaded(folder, into=into, strict=False)
+    assert numpy.array_equal(into["b"].local, state["b"][200:300])
+
+
+def test_a_missing_and_a_short_file_are_named(lake):
+    folder, data, _ = lake
+    os.truncate(data, data.stat().st_size - 5000)
+    with pytest.raises(forebay.CorruptError, match=data.name):
+        loaded(folder)
+    data.unlink()
+    with pytest.raises(forebay.CorruptError, match=data.name):
+        loaded(folder)
+    with forebay.open(f"file://{folder}") as node:
+        verified = forebay.Checkpoints("lake/run", node=node).verify(1, quick=True)
+    assert not verified.ok and data.name in verified.findings[0][0]
+
+
+def test_a_step_without_its_manifest_is_not_there(lake):
+    folder, data, _ = lake
+    (data.parents[1] / "manifest-1.json").unlink()
+    with forebay.open(f"file://{folder}") as node:
+        ckpt = forebay.Checkpoints("lake/run", node=node)
+        assert ckpt.steps() == [] and ckpt.latest() is None
+        with pytest.raises(forebay.NotFoundError):
+            ckpt.load(1)
+
+
+TRAINER = """
+import os, signal, sys, numpy, forebay
+node = forebay.connect(sys.argv[1])
+ckpt = forebay.Checkpoints("lake/run", node=node, on_error="raise")
+handle = ckpt.save(1, {"w": numpy.arange(4 << 20)})
+assert handle.staged()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_trainer_killed_after_staged_loses_nothing(daemon):
+    process = daemon()
+    address = str(socket_of(process))
+    with forebay.connect(address) as node:
+        node.create_bucket("lake")
+        trainer = subprocess.run([sys.executable, "-c", textwrap.dedent(TRAINER), address], timeout=60)
+        assert trainer.returncode == -signal.SIGKILL
+        ckpt = forebay.Checkpoints("lake/run", node=node)
+        wait_for("the step to be committed", lambda: ckpt.steps() == [1], 60)
+        assert numpy.array_equal(ckpt.load(1)["w"], numpy.arange(4 << 20))
+
+
+def test_a_handle_tells_the_truth_about_a_node_that_was_killed(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt = forebay.Checkpoints("lake/run", node=node, deadline=60, on_error="raise")
+        handle = ckpt.save(1, {"w": numpy.arange(4 << 20)})
+        process.restart()
+        error = handle.durable().exception(60)
+        assert (error is None) == (ckpt.steps() == [1])
+        assert error is None or isinstance(error, forebay.UnavailableError)
+        # The same object goes on with the new node.
+        ckpt.save(2, small(2)).durable().result(60)
+        equal(ckpt.load(2), small(2))
+
+
+@pytest.mark.parametrize("call", ["save", "result", "load", "latest"])
+def test_ctrl_c_ends_a_wait(daemon, call):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt = forebay.Checkpoints("lake/run", node=node)
+        ckpt.save(1, small(1)).durable().result(60)
+        handle = ckpt.save(2, {"w": numpy.ones(1 << 20)}) if call == "result" else None
+        if handle is not None and handle.durable().done():
+            pytest.skip("it was durable before the node could be stopped")
+        with stalled(process), interrupted():
+            if call == "save":
+                ckpt.save(3, small(3))
+            elif call == "result":
+                handle.durable().result()
+            elif call == "load":
+                ckpt.load(1)
+            else:
+                ckpt.latest()
+        equal(ckpt.load(1), small(1))
+        assert 3 not in ckpt.steps()
+
+
+def test_a_forked_child_waits_saves_and_loads(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt = forebay.Checkpoints("lake/run", node=node, on_error="raise")
+        handle = ckpt.save(1, small(1))
+
+        def child():
+            assert handle.durable().result(60).phase == "durable"
+            equal(ckpt.load(1), small(1))
+            ckpt.save(2, small(2)).durable().result(60)
+
+        assert run_child(child) == 0
+        handle.durable().result(60)
+        equal(ckpt.load(2), small(2))
+
+
+def test_a_program_that_ends_at_once_leaves_a_whole_step(tmp_path):
+    """An embedded node ends with its process: the end of the interpreter waits for what is staged."""
+    program = f"""
+    import numpy, forebay
+    node = forebay.open("file://{tmp_path}")
+    node.create_bucket("lake")
+    forebay.Checkpoints("lake/run", node=node).save(1, {{"w": numpy.arange(1 << 20)}})
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    assert loaded(tmp_path)["w"][-1] == (1 << 20) - 1
+
+
+def test_torch_is_not_imported_for_numpy():
+    program = """
+    import sys, numpy, forebay
+    with forebay.open("memory://") as node:
+        node.create_bucket("lake")
+        with forebay.Checkpoints("lake/run", node=node, on_error="raise") as ckpt:
+            ckpt.save(1, {"w": numpy.ones(3)}).durable().result(60)
+            ckpt.load(1)
+    assert "torch" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, check=True)
