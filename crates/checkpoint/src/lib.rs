@@ -5,6 +5,7 @@
 //! docs/formats/checkpoint.md.
 #![forbid(unsafe_code)]
 
+pub mod assign;
 pub mod delta;
 pub mod diff;
 mod dtype;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fixture::{TestNode, pattern};
 use forebay_checkpoint::manifest::ObjectKind;
 use forebay_checkpoint::{Dtype, TensorBox, names};
-use forebay_client::{Client, Save, SaveOptions, TensorPart};
+use forebay_client::{AlarmPolicy, Client, Save, SaveOptions, TensorPart};
 use forebay_core::Kind;
 use forebay_core::wire::{SavePhase, SaveState};
 
@@ -350,4 +350,136 @@ fn ranks_gather_what_each_has_and_a_missing_one_is_named() {
     let error = node.client.gather("two", 1, 3, vec![], short).unwrap_err();
     assert_eq!(error.kind(), Kind::Timeout);
     assert!(error.to_string().contains("ranks: 0, 2"), "{error}");
+}
+
+/// Saves a step of these tensors.
+fn save(
+    node: &TestNode,
+    step: u64,
+    tensors: &[&Rows],
+    more: impl FnOnce(SaveOptions) -> SaveOptions,
+) -> SaveState {
+    let save = node.client.begin_save(more(options(step))).unwrap();
+    let parts: Vec<TensorPart<'_>> = tensors.iter().map(|rows| rows.whole()).collect();
+    save.write(&parts, 2).unwrap();
+    commit(&node.client, save)
+}
+
+#[test]
+fn what_the_parent_has_is_not_written_again_and_reads_the_same() {
+    let node = TestNode::start();
+    let frozen = Rows::new("frozen", 100, 10_000, 1);
+    let small = Rows::new("small", 1, 100, 2);
+    let trained = |seed| Rows::new("trained", 10, 10_000, seed);
+    save(&node, 1, &[&frozen, &small, &trained(3)], |options| options);
+    let second = save(&node, 2, &[&frozen, &small, &trained(4)], |options| options);
+    assert_eq!(second.parent, Some((1, 1)));
+    assert_eq!(second.reused_bytes, frozen.bytes.len() as u64);
+    assert_eq!(
+        second.written_bytes, 100_100,
+        "small parts do not hold on to files of the parent"
+    );
+    // The third finds what the second has from the first.
+    let third = save(&node, 3, &[&frozen, &small, &trained(5)], |options| options);
+    assert_eq!(
+        (third.parent, third.reused_bytes),
+        (Some((2, 1)), frozen.bytes.len() as u64)
+    );
+    for step in [2, 3] {
+        assert_eq!(loaded(&node, step, "frozen"), frozen.bytes);
+        assert_eq!(loaded(&node, step, "trained"), trained(step + 2).bytes);
+        verify(&node, step);
+    }
+    let off = save(&node, 4, &[&frozen], |options| SaveOptions {
+        reuse: false,
+        ..options
+    });
+    assert_eq!(off.reused_bytes, 0);
+    assert_eq!(node.root().manifest(4).unwrap().parent, None);
+}
+
+#[test]
+fn all_of_a_step_may_be_the_parents_and_pruning_keeps_what_it_needs() {
+    let node = TestNode::start();
+    let frozen = Rows::new("frozen", 100, 10_000, 1);
+    save(&node, 1, &[&frozen], |options| options);
+    let second = save(&node, 2, &[&frozen], |options| options);
+    assert_eq!((second.files, second.written_bytes), (0, 0));
+    let options = forebay_steps::PruneOptions {
+        victims: forebay_steps::Victims::Steps([1].into()),
+        age_ms_min: 0,
+        // Long after every lease.
+        now_ms: 4_000_000_000_000,
+        is_dry_run: false,
+    };
+    node.root().prune(&options).unwrap();
+    assert_eq!(loaded(&node, 2, "frozen"), frozen.bytes);
+    verify(&node, 2);
+}
+
+fn kinds(state: &SaveState) -> Vec<(&str, &str)> {
+    state
+        .alarms
+        .iter()
+        .map(|(kind, name, _)| (kind.as_str(), name.as_str()))
+        .collect()
+}
+
+#[test]
+fn what_looks_wrong_raises_an_alarm_and_is_refused_where_asked() {
+    let node = TestNode::start();
+    let good = Rows::new("w", 10, 10_000, 1);
+    let other = Rows::new("v", 10, 10_000, 2);
+    let mut zeroed = Rows::new("w", 10, 10_000, 1);
+    zeroed.bytes.fill(0);
+    assert!(
+        save(&node, 1, &[&good, &other], |options| options)
+            .alarms
+            .is_empty()
+    );
+
+    let stale = save(&node, 2, &[&good, &other], |options| options);
+    assert_eq!(kinds(&stale), [("stale", "")]);
+    let hole = save(&node, 3, &[&zeroed, &other], |options| options);
+    assert_eq!(kinds(&hole), [("zeroed", "w")]);
+    assert_eq!(node.root().manifest(3).unwrap().content.alarms.len(), 1);
+
+    // It was all zeros before: nothing new. But nothing is new at all.
+    let again = save(&node, 4, &[&zeroed, &other], |options| options);
+    assert_eq!(kinds(&again), [("stale", "")]);
+    let refused = save(&node, 5, &[&zeroed, &other], |options| SaveOptions {
+        alarms: AlarmPolicy::Refuse,
+        ..options
+    });
+    assert_eq!(refused.phase, SavePhase::Failed);
+    assert_eq!(refused.trouble.unwrap().kind, "precondition_failed");
+    assert_eq!(node.root().latest().unwrap(), Some(4));
+    let quiet = save(&node, 5, &[&zeroed, &other], |options| SaveOptions {
+        alarms: AlarmPolicy::Off,
+        ..options
+    });
+    assert!(quiet.alarms.is_empty());
+}
+
+#[test]
+fn numbers_that_are_none_are_counted() {
+    let node = TestNode::start();
+    let numbers = [1.0f32, f32::NAN, f32::INFINITY, 2.0];
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let part = TensorPart {
+        name: "loss",
+        dtype: Dtype::F32,
+        global_shape: &[4],
+        at: TensorBox::whole(&[4]),
+        bytes: &bytes,
+    };
+    let save = node.client.begin_save(options(1)).unwrap();
+    save.write(&[part], 1).unwrap();
+    let state = commit(&node.client, save);
+    assert_eq!(kinds(&state), [("not_finite", "loss")]);
+    assert!(
+        state.alarms[0].2.contains("2 NaN or infinite values of 4"),
+        "{:?}",
+        state.alarms
+    );
 }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_checkpoint::manifest::Record;
+use forebay_checkpoint::manifest::{Record, StepRef};
 use forebay_checkpoint::merge::{Attempt, merge, missing_ranks};
 use forebay_checkpoint::{Manifest, names};
 use forebay_core::{Error, Kind, Result};
@@ -36,8 +36,18 @@ pub(super) struct Commit {
     bytes: Bytes,
 }
 
+/// What this rank has done.
+#[derive(Debug)]
+pub(super) struct Whole {
+    pub(super) own: Record,
+    pub(super) parent: Option<StepRef>,
+    /// The generation that was there when the save began.
+    pub(super) base: u32,
+}
+
 /// Waits for the other ranks.
-pub(super) async fn prepare(saves: &Saves, save: &Save, own: Record, base: u32) -> Result<Ready> {
+pub(super) async fn prepare(saves: &Saves, save: &Save, whole: Whole) -> Result<Ready> {
+    let Whole { own, parent, base } = whole;
     if save.begin.rank != 0 {
         return await_manifest(saves, save, base).await.map(Ready::Committed);
     }
@@ -59,6 +69,11 @@ pub(super) async fn prepare(saves: &Saves, save: &Save, own: Record, base: u32) 
         content,
     );
     manifest.created_ms = unix_ms(save.clock.wall());
+    let own_folder = save.path("");
+    let mut files = manifest.content.files.iter();
+    if files.any(|file| !file.path.starts_with(&own_folder)) {
+        manifest.parent = parent;
+    }
     let bytes = Bytes::from(manifest.encode()?);
     Ok(Ready::ToCommit(Commit { generation, bytes }))
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_checkpoint::hash::{Digests, Wanted, digest};
-use forebay_checkpoint::manifest::DataFile;
+use forebay_checkpoint::manifest::{DataFile, Extent};
 use forebay_checkpoint::safetensors::{Entry, check_name, header};
 use forebay_checkpoint::{Dtype, TensorBox, names};
 use forebay_core::wire::SavePart;
 use forebay_core::{Error, Kind, Result};
 
 use super::Save;
+use super::parent::Parent;
 use super::saves::Saves;
 
 /// A full file as the client left it.
@@ -44,15 +45,31 @@ pub(super) struct WrittenPart {
     pub(super) tensor_shape: Vec<u64>,
     pub(super) at: TensorBox,
     pub(super) digests: Digests,
-    /// Where it lies in its file.
-    pub(super) range: [u64; 2],
+    pub(super) place: Place,
+}
+
+/// Where a part lies.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// In the file that was written, at this range.
+    Here([u64; 2]),
+    /// Where the parent has it; indexes are those of the parent's manifest.
+    Parent(Extent),
+}
+
+impl WrittenPart {
+    /// How many bytes it has.
+    pub(super) fn bytes(&self) -> u64 {
+        self.at.elements().unwrap_or(0) * self.dtype.bytes()
+    }
 }
 
 /// A file that is in the lake.
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     pub(super) number: u32,
-    pub(super) file: DataFile,
+    /// `None` if the parent had all of it.
+    pub(super) file: Option<DataFile>,
     pub(super) parts: Vec<WrittenPart>,
 }
 
@@ -79,7 +96,7 @@ impl StagedFile {
             parts: staged,
         };
         // A name that comes twice, and a header that is too long, are told to the client at once.
-        file.header(&file.parts)?;
+        file.header(file.parts.iter())?;
         Ok(file)
     }
 
@@ -93,9 +110,8 @@ impl StagedFile {
         self.bytes.len() as u64
     }
 
-    fn header(&self, parts: &[StagedPart]) -> Result<Vec<u8>> {
+    fn header<'a>(&'a self, parts: impl Iterator<Item = &'a StagedPart>) -> Result<Vec<u8>> {
         let entries: Vec<_> = parts
-            .iter()
             .map(|part| Entry {
                 name: &part.name,
                 dtype: part.dtype,
@@ -141,43 +157,83 @@ fn staged_part(part: SavePart, first: usize) -> Result<StagedPart> {
     })
 }
 
-/// Hashes a file and writes it to the lake.
-pub(super) async fn write(saves: &Saves, save: &Save, staged: StagedFile) -> Result<WrittenFile> {
+/// Hashes a file and writes what the parent does not have of it to the lake.
+pub(super) async fn write(
+    saves: &Saves,
+    save: &Save,
+    parent: Option<&Parent>,
+    staged: StagedFile,
+) -> Result<WrittenFile> {
     let staged = Arc::new(staged);
     let digests = hash(saves, save, &staged).await?;
-    let header = Bytes::from(staged.header(&staged.parts)?);
+    let found: Vec<Option<Extent>> = staged
+        .parts
+        .iter()
+        .zip(&digests)
+        .map(|(part, digests)| reused(save, parent, part, digests))
+        .collect();
+    let fresh = staged.parts.iter().zip(&found);
+    let fresh = fresh.filter(|(_, found)| found.is_none());
+    let header = Bytes::from(staged.header(fresh.map(|(part, _)| part))?);
     let data_start = header.len() as u64;
     let mut body = vec![header];
     let mut parts = Vec::with_capacity(digests.len());
-    let mut end = data_start;
-    for (part, digests) in staged.parts.iter().zip(digests) {
-        let stored = file_bytes(&staged, part);
-        let range = [end, end + stored.len() as u64];
-        end = range[1];
-        body.push(stored);
+    let (mut end, mut reused_bytes) = (data_start, 0);
+    for ((part, digests), found) in staged.parts.iter().zip(digests).zip(found) {
+        let place = match found {
+            Some(extent) => {
+                reused_bytes += extent.bytes();
+                Place::Parent(extent)
+            }
+            None => {
+                let stored = file_bytes(&staged, part);
+                let range = [end, end + stored.len() as u64];
+                end = range[1];
+                body.push(stored);
+                Place::Here(range)
+            }
+        };
         parts.push(WrittenPart {
             name: part.name.clone(),
             dtype: part.dtype,
             tensor_shape: part.tensor_shape.clone(),
             at: part.at.clone(),
             digests,
-            range,
+            place,
         });
     }
-    let file = DataFile {
-        path: save.path(&names::data_file(save.begin.rank, staged.number)),
-        bytes: end,
-        data_start,
-        header_blake3: blake3::hash(&body[0]).to_hex().to_string(),
+    save.count_reused(reused_bytes);
+    let file = if body.len() > 1 {
+        Some(put(save, staged.number, &body).await?)
+    } else {
+        None
     };
-    save.persist("write a data file", || save.lake.put(&file.path, &body))
-        .await?;
-    save.count_file(end - data_start);
     Ok(WrittenFile {
         number: staged.number,
         file,
         parts,
     })
+}
+
+/// Writes header and parts as a file.
+async fn put(save: &Save, number: u32, body: &[Bytes]) -> Result<DataFile> {
+    let file = DataFile {
+        path: save.path(&names::data_file(save.begin.rank, number)),
+        bytes: body.iter().map(|piece| piece.len() as u64).sum(),
+        data_start: body[0].len() as u64,
+        header_blake3: blake3::hash(&body[0]).to_hex().to_string(),
+    };
+    save.persist("write a data file", || save.lake.put(&file.path, body))
+        .await?;
+    save.count_file(file.bytes - file.data_start);
+    Ok(file)
+}
+
+/// Where the parent has these bytes, if it does and they may be taken from there.
+fn reused(save: &Save, parent: Option<&Parent>, part: &StagedPart, digests: &Digests) -> Option<Extent> {
+    let parent = parent.filter(|_| save.begin.reuse)?;
+    let found = parent.with_digest(&digests.blake3, part.range.len() as u64)?;
+    Some(found.bytes.clone())
 }
 
 /// What a file has of a part: here a part's bytes become file bytes.

@@ -12,7 +12,8 @@ use forebay_checkpoint::table::Table;
 use forebay_core::{Error, Kind, Result};
 
 use super::Save;
-use super::file::{WrittenFile, WrittenPart};
+use super::file::{Place, WrittenFile, WrittenPart};
+use super::parent::{self, Parent, Places};
 
 /// State that is not a tensor, as the client left it.
 #[derive(Debug)]
@@ -36,27 +37,38 @@ pub(super) struct Written {
 /// Builds record, table and objects. Hashes objects, so it blocks.
 pub(super) fn build(
     save: &Save,
+    parent: Option<&Parent>,
     files: Vec<WrittenFile>,
     objects: BTreeMap<String, StagedObject>,
 ) -> Result<Written> {
+    let path = save.path(&names::table_file(save.begin.rank));
+    // The rank's own table is the first; what is in it is known at the end.
+    let own_table = TableFile {
+        path: path.clone(),
+        bytes: 0,
+        blake3: String::new(),
+    };
     let mut building = Building {
         content: Content {
+            tables: vec![own_table],
             tree: save.tree.clone(),
             metadata: save.metadata.clone(),
+            alarms: parent::alarms(save, parent, &files)?,
             ..Content::default()
         },
         table: Table::default(),
+        parent,
+        places: Places::default(),
     };
+    save.set_alarms(&building.content.alarms);
     building.add_tensors(files)?;
     let objects = building.add_objects(save, objects);
-    let Building { mut content, table } = building;
+    let Building {
+        mut content, table, ..
+    } = building;
     let table = Bytes::from(table.encode());
-    let path = save.path(&names::table_file(save.begin.rank));
-    content.tables.push(TableFile {
-        path: path.clone(),
-        bytes: table.len() as u64,
-        blake3: blake3::hash(&table).to_hex().to_string(),
-    });
+    content.tables[0].bytes = table.len() as u64;
+    content.tables[0].blake3 = blake3::hash(&table).to_hex().to_string();
     let begin = &save.begin;
     let mut record = Record::new(begin.step, &save.attempt, begin.rank, begin.world_size, content);
     let record_bytes = Bytes::from(record.encode()?);
@@ -68,19 +80,23 @@ pub(super) fn build(
     })
 }
 
-/// Content in the making. It has one table, its own.
-struct Building {
+/// Content in the making.
+struct Building<'a> {
     content: Content,
     table: Table,
+    parent: Option<&'a Parent>,
+    /// Where files and tables of the parent are listed.
+    places: Places,
 }
 
-impl Building {
+impl Building<'_> {
     /// Lists files and tensors; blocks are counted in the order in which tensors and parts are named.
     fn add_tensors(&mut self, mut files: Vec<WrittenFile>) -> Result<()> {
         files.sort_by_key(|file| file.number);
         let mut tensors: BTreeMap<String, Vec<(u32, WrittenPart)>> = BTreeMap::new();
         for written in files {
-            let file = self.list(written.file)?;
+            // No part lies in a file that was not written.
+            let file = written.file.map_or(Ok(u32::MAX), |file| self.list(file))?;
             for part in written.parts {
                 tensors.entry(part.name.clone()).or_default().push((file, part));
             }
@@ -114,7 +130,10 @@ impl Building {
             let message = "a tensor was saved with different types or shapes; give each its own name";
             return Err(Error::new(Kind::InvalidInput, message));
         }
-        let bytes = self.extent(file, part.range, &part.digests);
+        let bytes = match part.place {
+            Place::Here(range) => self.extent(file, range, &part.digests),
+            Place::Parent(extent) => self.borrow(&extent)?,
+        };
         tensor.parts.push(Part {
             at: part.at,
             bytes,
@@ -132,6 +151,14 @@ impl Building {
             first_block: self.table.add(&digests.crcs),
             encoding: None,
         }
+    }
+
+    /// What the parent has, with the indexes of this record.
+    fn borrow(&mut self, extent: &Extent) -> Result<Extent> {
+        let parent = self.parent;
+        let parent =
+            parent.ok_or_else(|| Error::new(Kind::Internal, "a part was reused without a parent"))?;
+        Ok(parent.borrow(extent, &mut self.content, &mut self.places))
     }
 
     /// Lays objects one after the other into a file of their own.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_checkpoint::manifest::DOCUMENT_BYTES_MAX;
+use forebay_checkpoint::manifest::{DOCUMENT_BYTES_MAX, StepRef};
 use forebay_checkpoint::names::{self, Place};
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
 use forebay_engine::{Engine, Finish, WriteCondition, WriteRequest};
@@ -110,6 +110,34 @@ impl RunLake {
         })
         .await?;
         Ok(generations)
+    }
+
+    /// The newest committed step and its highest generation. Lists folders of steps and looks into the highest until one has a manifest.
+    pub(super) async fn latest(&self) -> Result<Option<StepRef>> {
+        let mut steps = BTreeSet::new();
+        let mut options = ListOptions {
+            prefix: format!("{}{}", self.prefix, names::STEPS),
+            delimiter: Some("/".into()),
+            ..ListOptions::default()
+        };
+        loop {
+            let page = self.engine.list(&self.bucket, options.clone()).await?;
+            let folders = page
+                .prefixes
+                .iter()
+                .filter_map(|key| key.strip_prefix(&self.prefix));
+            steps.extend(folders.filter_map(names::step_of_folder));
+            match page.next {
+                Some(next) => options.start_after = Some(next),
+                None => break,
+            }
+        }
+        for step in steps.into_iter().rev() {
+            if let Some(generation) = self.generations(step).await?.last().copied() {
+                return Ok(Some(StepRef { step, generation }));
+            }
+        }
+        Ok(None)
     }
 
     /// Ranks of an attempt whose records are there.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_checkpoint::manifest::{ObjectKind, Record};
+use forebay_checkpoint::manifest::{Alarm, AlarmKind, ObjectKind, Record, StepRef};
 use forebay_checkpoint::names;
 use forebay_core::wire::{BeginSave, Failure, SaveFile, SavePhase, SaveState};
 use forebay_core::{Clock, Error, Kind, Result};
@@ -70,6 +70,9 @@ struct Progress {
     generation: u32,
     bytes: u64,
     written_bytes: u64,
+    reused_bytes: u64,
+    parent: Option<StepRef>,
+    alarms: Vec<(String, String, String)>,
     parts: usize,
     next_file: u32,
     files: u32,
@@ -107,6 +110,9 @@ impl Save {
             generation: 0,
             bytes: 0,
             written_bytes: 0,
+            reused_bytes: 0,
+            parent: None,
+            alarms: Vec::new(),
             parts: 0,
             next_file: 0,
             files: 0,
@@ -333,6 +339,26 @@ impl Save {
         self.progress.lock().written_bytes += bytes;
     }
 
+    pub(super) fn count_reused(&self, bytes: u64) {
+        self.progress.lock().reused_bytes += bytes;
+    }
+
+    pub(super) fn set_parent(&self, parent: StepRef) {
+        self.progress.lock().parent = Some(parent);
+    }
+
+    pub(super) fn set_alarms(&self, alarms: &[Alarm]) {
+        let plain = |alarm: &Alarm| {
+            let kind = match alarm.kind {
+                AlarmKind::Zeroed => "zeroed",
+                AlarmKind::Stale => "stale",
+                AlarmKind::NotFinite => "not_finite",
+            };
+            (kind.to_owned(), alarm.name.clone(), alarm.message.clone())
+        };
+        self.progress.lock().alarms = alarms.iter().map(plain).collect();
+    }
+
     pub(super) fn wait_for_ranks(&self, missing: Option<String>) {
         self.progress.lock().missing_ranks = missing;
     }
@@ -394,15 +420,15 @@ impl Save {
             phase: progress.phase,
             staged: self.begin.staged,
             generation: progress.generation,
-            parent: None,
+            parent: progress.parent.map(|parent| (parent.step, parent.generation)),
             bytes: progress.bytes,
             written_bytes: progress.written_bytes,
-            reused_bytes: 0,
+            reused_bytes: progress.reused_bytes,
             files: progress.files,
             age_ms: since(self.clock.monotonic()),
             staged_ms: progress.staged_at.map(since),
             ended_ms: progress.ended_at.map(since),
-            alarms: Vec::new(),
+            alarms: progress.alarms.clone(),
             trouble: progress.trouble.clone(),
         }
     }

@@ -9,14 +9,17 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use forebay_checkpoint::lease::Open;
+use forebay_checkpoint::manifest::StepRef;
 use forebay_checkpoint::names;
 use forebay_core::{Error, Kind, Result};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use super::commit::{self, Ready};
+use super::commit::{self, Ready, Whole};
 use super::file::{self, WrittenFile};
+use super::parent::{self, Parent};
 use super::record::{self, StagedObject, Written};
 use super::save::{Save, Work};
 use super::saves::Saves;
@@ -73,11 +76,38 @@ async fn prepare(
         Some(base) => base,
         None => look(save).await?,
     };
-    take_lease(save).await?;
-    let (files, objects) = take_all(saves, save, queue).await?;
-    let written = write_documents(save, files, objects).await?;
+    let wanted = parent::choose(save).await?;
+    let open = take_lease(save, wanted).await?;
+    // The lease of the attempt is the deadline of all its ranks.
+    let left = open.deadline_ms.saturating_sub(unix_ms(save.clock.wall()));
+    let end = Instant::now() + Duration::from_millis(left);
+    let rest = finish(saves, save, queue, &open, base);
+    let ready = tokio::time::timeout_at(end.min(save.deadline), rest).await;
+    ready.unwrap_or_else(|_| Err(save.overdue()))
+}
+
+/// Everything after the lease.
+async fn finish(
+    saves: &Saves,
+    save: &Save,
+    queue: mpsc::Receiver<Work>,
+    open: &Open,
+    base: u32,
+) -> Result<Ready> {
+    let parent = parent::find(save, open.parent).await?;
+    if let Some(parent) = &parent {
+        save.set_parent(parent.step());
+    }
+    let parent = parent.as_deref();
+    let (files, objects) = take_all(saves, save, parent, queue).await?;
+    let written = write_documents(save, parent, files, objects).await?;
     saves.tell();
-    commit::prepare(saves, save, written.record, base).await
+    let whole = Whole {
+        own: written.record,
+        parent: parent.map(Parent::step),
+        base,
+    };
+    commit::prepare(saves, save, whole).await
 }
 
 /// The highest generation of the step, 0 if there is none. `AlreadyExists` if there is one that is not to be superseded.
@@ -101,16 +131,14 @@ pub(super) fn check_new(generation: u32, supersede: bool) -> Result<u32> {
 }
 
 /// Writes the lease of the attempt, or finds that of another rank.
-async fn take_lease(save: &Save) -> Result<Open> {
+async fn take_lease(save: &Save, parent: Option<StepRef>) -> Result<Open> {
     let path = save.path(names::OPEN);
     let now = save.clock.wall();
-    let left = save
-        .deadline
-        .saturating_duration_since(tokio::time::Instant::now());
+    let left = save.deadline.saturating_duration_since(Instant::now());
     let open = Open::new(
         save.begin.step,
         &save.attempt,
-        None,
+        parent,
         unix_ms(now),
         unix_ms(now + left),
     );
@@ -139,6 +167,7 @@ pub(super) fn unix_ms(time: SystemTime) -> u64 {
 async fn take_all(
     saves: &Saves,
     save: &Save,
+    parent: Option<&Parent>,
     mut queue: mpsc::Receiver<Work>,
 ) -> Result<(Vec<WrittenFile>, BTreeMap<String, StagedObject>)> {
     let mut running = FuturesUnordered::new();
@@ -149,7 +178,7 @@ async fn take_all(
         let may_take = !is_all_there && running.len() < FILES_AT_ONCE_MAX;
         tokio::select! {
             work = queue.recv(), if may_take => match work {
-                Some(Work::File(staged)) => running.push(file::write(saves, save, staged)),
+                Some(Work::File(staged)) => running.push(file::write(saves, save, parent, staged)),
                 Some(Work::Object(name, object)) => drop(objects.insert(name, object)),
                 None if save.is_staged() => is_all_there = true,
                 None => return Err(save.given_up().await),
@@ -163,10 +192,11 @@ async fn take_all(
 /// Objects, table and record, in this order: what is named lies there before it is named.
 async fn write_documents(
     save: &Save,
+    parent: Option<&Parent>,
     files: Vec<WrittenFile>,
     objects: BTreeMap<String, StagedObject>,
 ) -> Result<Written> {
-    let written = record::build(save, files, objects)?;
+    let written = record::build(save, parent, files, objects)?;
     if let Some((path, pieces)) = &written.objects {
         save.persist("write objects", || save.lake.put(path, pieces))
             .await?;

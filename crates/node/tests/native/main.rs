@@ -7,6 +7,7 @@ mod leases;
 mod long_writes;
 mod prepare;
 mod reads;
+mod saves;
 mod shared_leases;
 mod users;
 mod writes;

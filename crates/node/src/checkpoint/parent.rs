@@ -1,0 +1,192 @@
+//! The step that a save builds on: parts that it has already are referenced instead of written, and what changed oddly since raises an alarm.
+//!
+//! A parent is chosen before the lease is written and looked at after it: whoever prunes removes manifests first and looks for leases then, so one of the two
+//! sees the other (`forebay_checkpoint::lease`). If it is gone by then, the save does without.
+//!
+//! Only parts of some size are reused: a part keeps the whole file in which it lies from being collected.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use forebay_checkpoint::manifest::{Alarm, AlarmKind, Content, Extent, Manifest, Part, StepRef};
+use forebay_checkpoint::{TensorBox, names};
+use forebay_core::wire::AlarmPolicy;
+use forebay_core::{Error, Kind, Result};
+
+use super::Save;
+use super::file::{WrittenFile, WrittenPart};
+
+/// Smaller parts are written again.
+const REUSED_BYTES_MIN: u64 = 64 << 10;
+/// Alarms of one rank that are kept.
+const ALARMS_MAX: usize = 256;
+
+/// A committed step, ready to be compared with.
+#[derive(Debug)]
+pub(super) struct Parent {
+    manifest: Manifest,
+    /// Tensor and number of a part, by digest.
+    by_digest: HashMap<String, (String, usize)>,
+}
+
+impl Parent {
+    fn new(manifest: Manifest) -> Self {
+        let mut by_digest = HashMap::new();
+        for (name, tensor) in &manifest.content.tensors {
+            for (number, part) in tensor.parts.iter().enumerate() {
+                if part.bytes.bytes() >= REUSED_BYTES_MIN {
+                    by_digest.insert(part.bytes.blake3.clone(), (name.clone(), number));
+                }
+            }
+        }
+        Self { manifest, by_digest }
+    }
+
+    /// Which step it is.
+    pub(super) fn step(&self) -> StepRef {
+        StepRef {
+            step: self.manifest.step,
+            generation: self.manifest.generation,
+        }
+    }
+
+    fn content(&self) -> &Content {
+        &self.manifest.content
+    }
+
+    /// A part with these very bytes.
+    pub(super) fn with_digest(&self, blake3: &str, bytes: u64) -> Option<&Part> {
+        let (name, number) = self.by_digest.get(blake3)?;
+        let part = self.content().tensors.get(name)?.parts.get(*number)?;
+        (part.bytes.bytes() == bytes).then_some(part)
+    }
+
+    /// The same box of the same tensor.
+    fn part_at(&self, name: &str, at: &TensorBox) -> Option<&Part> {
+        let tensor = self.content().tensors.get(name)?;
+        tensor.parts.iter().find(|part| part.at == *at)
+    }
+
+    /// An extent of it with the indexes of another document, which lists what it points to.
+    pub(super) fn borrow(&self, extent: &Extent, content: &mut Content, places: &mut Places) -> Extent {
+        let known = self.content();
+        extent.mapped(
+            &mut |file| {
+                let file = &known.files[file as usize];
+                place(&mut content.files, &mut places.files, &file.path, file)
+            },
+            &mut |table| {
+                let table = &known.tables[table as usize];
+                place(&mut content.tables, &mut places.tables, &table.path, table)
+            },
+        )
+    }
+}
+
+/// Where files and tables of the parent are listed in a document in the making.
+#[derive(Debug, Default)]
+pub(super) struct Places {
+    files: HashMap<String, u32>,
+    tables: HashMap<String, u32>,
+}
+
+fn place<T: Clone>(list: &mut Vec<T>, places: &mut HashMap<String, u32>, path: &str, one: &T) -> u32 {
+    let next = u32::try_from(list.len()).unwrap_or(u32::MAX);
+    *places.entry(path.to_owned()).or_insert_with(|| {
+        list.push(one.clone());
+        next
+    })
+}
+
+/// The step that this save should build on, before its lease is written.
+pub(super) async fn choose(save: &Save) -> Result<Option<StepRef>> {
+    if !save.begin.reuse && save.begin.alarms == AlarmPolicy::Off {
+        return Ok(None);
+    }
+    save.persist("look for the latest step", || save.lake.latest())
+        .await
+}
+
+/// The parent that the lease names, if it is still there and can be read.
+pub(super) async fn find(save: &Save, named: Option<StepRef>) -> Result<Option<Arc<Parent>>> {
+    let Some(named) = named else { return Ok(None) };
+    if !save.begin.reuse && save.begin.alarms == AlarmPolicy::Off {
+        return Ok(None);
+    }
+    let path = names::manifest(named.step, named.generation);
+    let found = save.persist("read the parent", || save.lake.read(&path)).await?;
+    let Some(bytes) = found else { return Ok(None) };
+    match Manifest::decode(&bytes) {
+        Ok(manifest) => Ok(Some(Arc::new(Parent::new(manifest)))),
+        Err(error) => {
+            // Nothing of it is reused, so a damaged parent costs space and not the save.
+            tracing::warn!(save = save.id, manifest = path, %error, "the parent of a step cannot be read; saving without it");
+            Ok(None)
+        }
+    }
+}
+
+/// What looks wrong with what a rank saves.
+pub(super) fn alarms(save: &Save, parent: Option<&Parent>, files: &[WrittenFile]) -> Result<Vec<Alarm>> {
+    if save.begin.alarms == AlarmPolicy::Off {
+        return Ok(Vec::new());
+    }
+    let mut alarms = Vec::new();
+    let (mut is_anything_there, mut is_anything_new) = (false, false);
+    for part in files.iter().flat_map(|file| &file.parts) {
+        let before = parent.and_then(|parent| parent.part_at(&part.name, &part.at));
+        let is_same = before.is_some_and(|before| before.bytes.blake3 == part.digests.blake3);
+        is_anything_there |= part.bytes() > 0;
+        is_anything_new |= part.bytes() > 0 && !is_same;
+        if !is_same && alarms.len() < ALARMS_MAX {
+            alarms.extend(alarm(part, before.is_some()));
+        }
+    }
+    let went_on = parent.filter(|parent| parent.step().step < save.begin.step);
+    if let Some(parent) = went_on.filter(|_| is_anything_there && !is_anything_new) {
+        let message = format!(
+            "every tensor of rank {} is what it was in step {}: an old copy of the state may have been saved",
+            save.begin.rank,
+            parent.step().step
+        );
+        alarms.push(Alarm {
+            kind: AlarmKind::Stale,
+            name: String::new(),
+            message,
+        });
+    }
+    if let (AlarmPolicy::Refuse, Some(first)) = (save.begin.alarms, alarms.first()) {
+        let message = format!(
+            "the step was refused, because its state looks wrong: {}",
+            first.message
+        );
+        return Err(Error::new(Kind::PreconditionFailed, message)
+            .with("tensor", &first.name)
+            .with("alarms", alarms.len()));
+    }
+    Ok(alarms)
+}
+
+fn alarm(part: &WrittenPart, was_there: bool) -> Option<Alarm> {
+    let at = || format!("{} at {:?}", part.name, part.at.offset);
+    let (kind, message) = if was_there && part.digests.is_zero {
+        (
+            AlarmKind::Zeroed,
+            format!("{} is all zeros, and was not in the parent", at()),
+        )
+    } else if part.digests.not_finite > 0 {
+        let elements = part.bytes() / part.dtype.bytes();
+        let count = part.digests.not_finite;
+        (
+            AlarmKind::NotFinite,
+            format!("{} has {count} NaN or infinite values of {elements}", at()),
+        )
+    } else {
+        return None;
+    };
+    Some(Alarm {
+        kind,
+        name: part.name.clone(),
+        message,
+    })
+}
