@@ -145,7 +145,7 @@ fn a_save_belongs_to_the_process_that_began_it() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn a_save_that_makes_no_sense_is_refused() {
     let node = TestNode::start();
     let mut client = node.client();
     let refused = [
@@ -187,6 +187,12 @@ fn what_does_not_fit_together_is_refused() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn what_was_refused_is_not_part_of_a_save_and_the_rest_of_it_is() {
+    let node = TestNode::start();
+    let mut client = node.client();
     let save = open(&mut client, begin(1));
     let bytes = pattern(10, 1);
     let wrong = [
@@ -213,7 +219,6 @@ fn what_does_not_fit_together_is_refused() {
         let answer = file(&mut client, &save, parts, &bytes);
         assert!(matches!(answer, Answer::Failed(_)), "{text}: {answer:?}");
     }
-    // What was refused is not part of the save; the rest of it is.
     assert_eq!(
         file(&mut client, &save, vec![part("w", 10)], &bytes),
         Answer::Done
