@@ -23,6 +23,7 @@ __all__ = [
     "ObjectWriter",
     "View",
     "WritableBuffer",
+    "checkpoint_shares",
     "error_kinds",
     "run_command",
 ]
@@ -31,6 +32,11 @@ VERSION: Final[str]
 
 def run_command(args: Sequence[str]) -> int: ...
 def error_kinds() -> list[str]: ...
+
+#: Each box: name, type, where it begins, its shape. Each share: which box, where it begins, its shape, its first byte.
+def checkpoint_shares(
+    haves: Sequence[Sequence[tuple[str, str, Sequence[int], Sequence[int]]]], rank: int
+) -> list[tuple[int, list[int], list[int], int]]: ...
 
 @final
 class View:

@@ -1,8 +1,8 @@
 """What each rank writes of a state that several ranks have.
 
-Every rank says which boxes of which tensors it has. A box that several have is written once, cut into slabs of about
-16 MiB that are spread over its owners, so that all write about as much. The answer depends only on what was said, so
-every rank finds the same one by itself.
+Every rank says which boxes of which tensors it has. A box that several have is written once, in parts that are spread
+over its owners, so that all write about as much (`crates/checkpoint/src/assign.rs`). The answer depends only on what
+was said, so every rank finds the same one by itself.
 
 Small tensors that every rank has whole and that differ, such as the states of random generators, are kept for each rank
 under a name of its own: `rng` of the first rank, `rng@1` of rank 1. Larger ones should be replicas; that they are is
@@ -15,26 +15,49 @@ import ctypes
 import math
 import secrets
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay import _native
 from forebay._ranks import Ranks
 from forebay._state import Flat, Node, merged
-from forebay._tensors import Piece
+from forebay._tensors import ELEMENT_BYTES, Piece
 from forebay.errors import ForebayError, InvalidInputError
 
-#: What is cut off at a time from a box that several ranks have.
-SLAB_BYTES = 16 << 20
+#: Bytes that are copied at a time of what does not lie in plain memory.
+WINDOW_BYTES = 64 << 20
+#: Smaller tensors are copied at once.
+LATER_BYTES_MIN = 1 << 20
 #: Tensors up to this size may differ between ranks.
 OWN_BYTES_MAX = 64 << 10
 #: Places in a larger tensor that are looked at, and how much of each.
 _SAMPLES, _SAMPLE_BYTES = 16, 4 << 10
+#: Marks a checksum, whose bits may all be zero.
+_LOOKED = 1 << 32
 #: Tensors named in a warning.
 _NAMED_MAX = 5
 
 #: A box of a tensor: name, type, shape of the whole, where it begins, its extent.
 Box = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a box that this rank writes."""
+
+    name: str
+    piece: Piece
+    #: Where it begins in the whole tensor.
+    offset: tuple[int, ...]
+    sizes: tuple[int, ...]
+    #: Its first byte in the memory of the piece.
+    first: int
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes."""
+        return self.piece.nbytes * math.prod(self.sizes) // max(1, math.prod(self.piece.sizes))
 
 
 @dataclass
@@ -45,24 +68,20 @@ class Share:
     attempt: str | None = None
     #: How names make up the state; on rank 0 that of all ranks, else nothing.
     tree: Node = None
-    #: As `CheckpointSave.write` takes them.
-    parts: list[Any] = field(default_factory=list)
+    #: What it writes.
+    parts: list[Part] = field(default_factory=list)
     #: Name, kind, bytes.
     objects: list[tuple[str, str, bytes]] = field(default_factory=list)
-    #: Bytes that were copied to become plain memory.
-    copied_bytes: int = 0
     #: What looks wrong.
     warnings: list[str] = field(default_factory=list)
-    #: What keeps the memory of the parts.
-    keep: Any = None
 
 
 def agree(ranks: Ranks, step: int, take: Callable[[], Flat], *, alarms: str, timeout: float) -> Share:
     """Take the state apart and find out, together with the other ranks, what this one writes."""
     if ranks.size == 1:
         flat = take()
-        parts = [_part(name, piece, piece.offset, piece.sizes, 0) for name, piece in flat.pieces]
-        return Share(None, flat.tree, parts, flat.objects, flat.copied_bytes, [], flat)
+        parts = [Part(name, piece, piece.offset, piece.sizes, 0) for name, piece in flat.pieces]
+        return Share(None, flat.tree, parts, flat.objects)
     try:
         flat = take()
     except ForebayError as error:
@@ -72,14 +91,17 @@ def agree(ranks: Ranks, step: int, take: Callable[[], Flat], *, alarms: str, tim
     _same_step(said)
     boxes = [[_box(box) for box in one["boxes"]] for one in said]
     names, different = _own_names(boxes, [one["prints"] for one in said])
-    share = Share(said[0]["attempt"], copied_bytes=flat.copied_bytes, objects=flat.objects, keep=flat)
+    share = Share(said[0]["attempt"], objects=flat.objects)
     if different and alarms != "off":
         _alarm(different, alarms, share)
     if ranks.rank == 0:
         share.tree = merged([_renamed(one["tree"], own) for one, own in zip(said, names, strict=True)])
-    owned = [[(own.get(box[0], box[0]), *box[1:]) for box in mine] for mine, own in zip(boxes, names, strict=True)]
-    for index, offset, sizes, first in assigned(owned)[ranks.rank]:
-        share.parts.append(_part(owned[ranks.rank][index][0], flat.pieces[index][1], offset, sizes, first))
+    haves = [
+        [(own.get(name, name), dtype, offset, sizes) for name, dtype, _, offset, sizes in mine]
+        for mine, own in zip(boxes, names, strict=True)
+    ]
+    for index, offset, sizes, first in _native.checkpoint_shares(haves, ranks.rank):
+        share.parts.append(Part(haves[ranks.rank][index][0], flat.pieces[index][1], tuple(offset), tuple(sizes), first))
     return share
 
 
@@ -108,16 +130,16 @@ def _same_step(said: list[dict[str, Any]]) -> None:
 
 
 def _print(piece: Piece) -> int:
-    """A checksum of a tensor that every rank has whole, or of samples of it; 0 for a box of one."""
-    if not piece.is_whole:
+    """A checksum of a tensor that every rank has whole, or of samples of it; 0 if nobody looked."""
+    if not piece.is_whole or piece.take is not None:
         return 0
     if piece.nbytes <= OWN_BYTES_MAX:
-        return zlib.crc32(ctypes.string_at(piece.address, piece.nbytes))
+        return _LOOKED | zlib.crc32(ctypes.string_at(piece.address, piece.nbytes))
     found = 0
     for number in range(_SAMPLES):
         start = (piece.nbytes - _SAMPLE_BYTES) * number // (_SAMPLES - 1)
         found = zlib.crc32(ctypes.string_at(piece.address + start, _SAMPLE_BYTES), found)
-    return found
+    return _LOOKED | found
 
 
 def _own_names(boxes: list[list[Box]], prints: list[list[int]]) -> tuple[list[dict[str, str]], dict[str, list[int]]]:
@@ -126,25 +148,16 @@ def _own_names(boxes: list[list[Box]], prints: list[list[int]]) -> tuple[list[di
     small: dict[str, bool] = {}
     for rank, (mine, mine_prints) in enumerate(zip(boxes, prints, strict=True)):
         for (name, dtype, shape, _, sizes), crc in zip(mine, mine_prints, strict=True):
-            if sizes == shape:
+            if sizes == shape and crc:
                 first.setdefault(name, {}).setdefault(crc, rank)
-                small[name] = math.prod(shape) * _ELEMENT_BYTES[dtype] <= OWN_BYTES_MAX
+                small[name] = math.prod(shape) * ELEMENT_BYTES[dtype] <= OWN_BYTES_MAX
     names: list[dict[str, str]] = [{} for _ in boxes]
     different = {name: list(ranks.values()) for name, ranks in first.items() if len(ranks) > 1}
     for rank, (mine, mine_prints) in enumerate(zip(boxes, prints, strict=True)):
         for (name, _, _, _, _), crc in zip(mine, mine_prints, strict=True):
-            if name in different and small[name] and first[name][crc] != different[name][0]:
+            if crc and name in different and small[name] and first[name][crc] != different[name][0]:
                 names[rank][name] = f"{name}@{first[name][crc]}"
     return names, {name: ranks for name, ranks in different.items() if not small[name]}
-
-
-#: Bytes of an element by the last digits of the word for its type.
-_ELEMENT_BYTES = {
-    **dict.fromkeys(["BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"], 1),
-    **dict.fromkeys(["I16", "U16", "F16", "BF16"], 2),
-    **dict.fromkeys(["I32", "U32", "F32"], 4),
-    **dict.fromkeys(["C64", "F64", "I64", "U64"], 8),
-}
 
 
 def _alarm(different: dict[str, list[int]], alarms: str, share: Share) -> None:
@@ -171,49 +184,47 @@ def _renamed(tree: Node, names: dict[str, str]) -> Node:
     return tree
 
 
-def _part(name: str, piece: Piece, offset: tuple[int, ...], sizes: tuple[int, ...], first: int) -> Any:
-    nbytes = piece.nbytes * math.prod(sizes) // max(1, math.prod(piece.sizes))
-    return name, piece.dtype, piece.shape, offset, sizes, (piece.address + first, nbytes)
+def write(save: _native.CheckpointSave, parts: list[Part], threads: int) -> int:
+    """Hand parts over; return the bytes that had to be copied before.
 
-
-def assigned(boxes: list[list[Box]]) -> list[list[tuple[int, tuple[int, ...], tuple[int, ...], int]]]:
-    """Return what each rank writes: index of its box, where the slab begins, its extent, its first byte in the box.
-
-    >>> assigned([[("w", "F32", (2, 2), (0, 0), (2, 2))], [("w", "F32", (2, 2), (0, 0), (2, 2))]])
-    [[(0, (0, 0), (2, 2), 0)], []]
+    What lies in plain memory goes at once. The rest, on an accelerator or not contiguous, is copied and handed over
+    window by window, so that it does not need as much memory again.
     """
-    owners: dict[Box, list[tuple[int, int]]] = {}
-    for rank, mine in enumerate(boxes):
-        for index, box in enumerate(mine):
-            owners.setdefault(box, []).append((rank, index))
-    loads = [0] * len(boxes)
-    found: list[list[tuple[int, tuple[int, ...], tuple[int, ...], int]]] = [[] for _ in boxes]
-    # Those with a choice come last, the largest first: they even out what the others left.
-    order = sorted(owners, key=lambda box: (len(owners[box]) > 1, -math.prod(box[4]), box))
-    for box in order:
-        nbytes = math.prod(box[4]) * _ELEMENT_BYTES[box[1]]
-        for offset, sizes, first, size in (
-            _slabs(box, nbytes) if len(owners[box]) > 1 else [(box[3], box[4], 0, nbytes)]
-        ):
-            rank, index = min(owners[box], key=lambda owner: (loads[owner[0]], owner[0]))
-            loads[rank] += size
-            found[rank].append((index, offset, sizes, first))
-    for mine_found in found:
-        mine_found.sort(key=lambda one: (one[0], one[3]))
-    return found
+    save.write([_row(part, part.piece, part.first) for part in parts if part.piece.take is None], threads)
+    window_bytes = min(WINDOW_BYTES, save.file_bytes_max)
+    copied = 0
+    rows: list[Any] = []
+    kept: list[Piece] = []
+    for part in parts:
+        if part.piece.take is None:
+            copied += part.piece.copied * part.nbytes // max(1, part.piece.nbytes)
+            continue
+        for some in _cut(part, window_bytes):
+            if kept and sum(piece.nbytes for piece in kept) + some.nbytes > window_bytes:
+                save.write(rows, threads)
+                rows, kept = [], []
+            kept.append(part.piece.take(some.offset, some.sizes))
+            copied += kept[-1].nbytes
+            rows.append(_row(some, kept[-1], 0))
+    if rows:
+        save.write(rows, threads)
+    return copied
 
 
-def _slabs(box: Box, nbytes: int) -> list[tuple[tuple[int, ...], tuple[int, ...], int, int]]:
-    """Cut a box along its outermost axis that has an extent: the pieces lie one after the other in memory."""
-    _, _, _, offset, sizes = box
-    axis = next((axis for axis, size in enumerate(sizes) if size > 1), None)
-    if axis is None or nbytes <= SLAB_BYTES:
-        return [(offset, sizes, 0, nbytes)]
-    row = nbytes // sizes[axis]
-    rows = max(1, SLAB_BYTES // row)
-    slabs = []
-    for start in range(0, sizes[axis], rows):
-        some = min(rows, sizes[axis] - start)
-        at = (*offset[:axis], offset[axis] + start, *offset[axis + 1 :])
-        slabs.append((at, (*sizes[:axis], some, *sizes[axis + 1 :]), start * row, some * row))
-    return slabs
+def _row(part: Part, piece: Piece, first: int) -> Any:
+    """A part as `CheckpointSave.write` takes it."""
+    return part.name, piece.dtype, piece.shape, part.offset, part.sizes, (piece.address + first, part.nbytes)
+
+
+def _cut(part: Part, bytes_max: int) -> Iterator[Part]:
+    """Cut a part along its outermost axis that has an extent, and again where that is not enough."""
+    axis = next((axis for axis, size in enumerate(part.sizes) if size > 1), None)
+    if axis is None or part.nbytes <= bytes_max:
+        yield part
+        return
+    size = part.sizes[axis]
+    rows = max(1, bytes_max * size // part.nbytes)
+    for start in range(0, size, rows):
+        offset = (*part.offset[:axis], part.offset[axis] + start, *part.offset[axis + 1 :])
+        sizes = (*part.sizes[:axis], min(rows, size - start), *part.sizes[axis + 1 :])
+        yield from _cut(Part(part.name, part.piece, offset, sizes, 0), bytes_max)

@@ -61,26 +61,28 @@ class Flat:
         return sum(piece.nbytes for _, piece in self.pieces) + sum(len(data) for _, _, data in self.objects)
 
 
-def flatten(state: Any, *, allow_pickle: bool = False) -> Flat:
+def flatten(state: Any, *, allow_pickle: bool = False, later_bytes_min: int | None = None) -> Flat:
     """Take a state apart.
 
     Args:
         state: Dicts, lists and tuples of tensors, arrays, numbers, texts, bytes, `None` and objects with
             `state_dict()`.
         allow_pickle: Pickle what is none of these; else `UnsupportedError` names it.
+        later_bytes_min: From this size on, tensors that have to be copied are left to `Piece.take`.
 
     >>> flat = flatten({"step": 3, "rng": (1, 2.5), "tags": ["a", None]})
     >>> flat.tree
     ['d', ['step', 3], ['rng', ['u', 1, ['f', '0x1.4000000000000p+1']]], ['tags', ['l', 'a', None]]]
     """
-    walk = _Walk(allow_pickle)
+    walk = _Walk(allow_pickle, later_bytes_min)
     walk.flat.tree = walk.node(state, ())
     return walk.flat
 
 
 class _Walk:
-    def __init__(self, allow_pickle: bool) -> None:
+    def __init__(self, allow_pickle: bool, later_bytes_min: int | None) -> None:
         self.flat = Flat()
+        self.later_bytes_min = later_bytes_min
         self.allow_pickle = allow_pickle
         #: Paths by name, to tell apart what joins to the same name.
         self.names: dict[str, tuple[Any, ...]] = {}
@@ -130,7 +132,7 @@ class _Walk:
         if same is not None and same in self.seen:
             return self.seen[same]
         name = self._name(path)
-        for piece in pieces(value, name):
+        for piece in pieces(value, name, later_bytes_min=self.later_bytes_min):
             self.flat.pieces.append((name, piece))
             self.flat.copied_bytes += piece.copied
         if same is not None:

@@ -36,6 +36,13 @@ WORDS = {
     "uint64": "U64",
 }
 NAMES = {word: name for name, word in WORDS.items()}
+#: Bytes of one element.
+ELEMENT_BYTES = {
+    **dict.fromkeys(["BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2", "F8_E8M0"], 1),
+    **dict.fromkeys(["I16", "U16", "F16", "BF16"], 2),
+    **dict.fromkeys(["I32", "U32", "F32"], 4),
+    **dict.fromkeys(["C64", "F64", "I64", "U64"], 8),
+}
 #: Types that numpy has only with the package ml_dtypes.
 _OF_ML_DTYPES = {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"}
 
@@ -60,6 +67,9 @@ class Piece:
     keep: Any
     #: Bytes that had to be copied to get them there.
     copied: int = 0
+    #: For bytes that are not there yet (`address` is 0): copies a box of the piece, by where it begins in the whole and
+    #: its extent.
+    take: Callable[[tuple[int, ...], tuple[int, ...]], Piece] | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -148,14 +158,22 @@ def identity(value: Any) -> tuple[object, ...] | None:
     return None
 
 
-def pieces(value: Any, name: str) -> list[Piece]:
-    """Return the boxes of a tensor that this process has, as memory on the CPU."""
+def pieces(value: Any, name: str, *, later_bytes_min: int | None = None) -> list[Piece]:
+    """Return the boxes of a tensor that this process has, as memory on the CPU.
+
+    From `later_bytes_min` on, what would have to be copied is left where it is, to be copied by `Piece.take`.
+    """
     found = []
     word = word_of(value, name)
     for local, shape, offset in _locals(value, name):
         sizes = tuple(local.shape)
         if math.prod(sizes) == 0 and sizes != shape:
             continue  # this rank has nothing of it
+        nbytes = math.prod(sizes) * ELEMENT_BYTES[word]
+        if later_bytes_min is not None and nbytes >= later_bytes_min and not _is_memory(local):
+            take = _taker(word, shape, offset, local)
+            found.append(Piece(word, shape, offset, sizes, 0, nbytes, local, 0, take))
+            continue
         memory, address, nbytes, copied = _memory(local)
         found.append(Piece(word, shape, offset, sizes, address, nbytes, memory, copied))
     return found
@@ -281,6 +299,27 @@ def _is_plain(local: Any) -> bool:
     if library(local) == "t":
         return local.device.type == "cpu" and local.is_contiguous() and not local.is_conj() and not local.is_neg()
     return bool(local.flags.c_contiguous and local.dtype.isnative and local.flags.writeable)
+
+
+def _is_memory(local: Any) -> bool:
+    """Whether its bytes can be read where they are."""
+    if library(local) == "t":
+        import torch
+
+        # What has no plain bytes at all is refused at once.
+        return local.layout != torch.strided or local.device.type == "meta" or _is_plain(local)
+    return bool(local.flags.c_contiguous and local.dtype.isnative)
+
+
+def _taker(
+    word: str, shape: tuple[int, ...], begin: tuple[int, ...], local: Any
+) -> Callable[[tuple[int, ...], tuple[int, ...]], Piece]:
+    def take(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Piece:
+        box = tuple(slice(at - first, at - first + size) for at, first, size in zip(offset, begin, sizes, strict=True))
+        memory, address, nbytes, copied = _memory(local[box])
+        return Piece(word, shape, offset, sizes, address, nbytes, memory, copied)
+
+    return take
 
 
 def _beside(local: Any) -> tuple[Any, Callable[[], object]]:

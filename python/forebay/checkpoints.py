@@ -31,7 +31,7 @@ from forebay import _native
 from forebay._ranks import Ranks, ranks_of
 from forebay._restore import NEW, Restore
 from forebay._save import SaveHandle, Watch
-from forebay._shares import agree
+from forebay._shares import LATER_BYTES_MIN, agree, write
 from forebay._state import flatten
 from forebay.errors import ForebayError, InvalidInputError, NotFoundError
 from forebay.node import Node, connect
@@ -197,7 +197,7 @@ class Checkpoints:
         share = agree(
             ranks,
             step,
-            lambda: flatten(state, allow_pickle=self.allow_pickle),
+            lambda: flatten(state, allow_pickle=self.allow_pickle, later_bytes_min=LATER_BYTES_MIN),
             alarms=self.alarms,
             timeout=self.deadline,
         )
@@ -214,7 +214,7 @@ class Checkpoints:
         }
         save = _native.CheckpointSave(self.node._client, self.root, step, options)
         try:
-            save.write(share.parts, self.threads)
+            copied = write(save, share.parts, self.threads)
             for name, kind, data in share.objects:
                 save.object(name, kind, data)
             staged = save.stage()
@@ -223,7 +223,7 @@ class Checkpoints:
             raise
         cost = {name: staged.pop(name) for name in ("survives", "copy_seconds", "wait_seconds", "bytes_copied")}
         cost["bytes_handed"] = cost["bytes_copied"]
-        cost["bytes_copied"] += share.copied_bytes
+        cost["bytes_copied"] += copied
         cost["deadline"] = self.deadline
         cost["stall_seconds"] = time.monotonic() - begun
         handle = SaveHandle(self._root, step, staged, cost)

@@ -1,10 +1,11 @@
 //! `CheckpointRoot`: the steps of a run, and the saves of it that a node knows. Documented for people in `forebay/checkpoints.py`.
 //!
 //! `checkpoint/save.rs` is a save that is being filled, `checkpoint/step.rs` one committed step, `checkpoint/memory.rs` the memory that tensors
-//! are copied from and to.
+//! are copied from and to, `checkpoint/shares.rs` what each of several ranks writes.
 
 mod memory;
 mod save;
+mod shares;
 mod step;
 
 use std::collections::BTreeSet;
@@ -17,6 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 pub(crate) use save::CheckpointSave;
+pub(crate) use shares::checkpoint_shares;
 pub(crate) use step::CheckpointStep;
 
 use crate::error;

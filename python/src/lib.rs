@@ -31,7 +31,7 @@ mod _native {
     #[pymodule_export]
     use crate::buffer::WritableBuffer;
     #[pymodule_export]
-    use crate::checkpoint::{CheckpointRoot, CheckpointSave, CheckpointStep};
+    use crate::checkpoint::{CheckpointRoot, CheckpointSave, CheckpointStep, checkpoint_shares};
     #[pymodule_export]
     use crate::dataset::{Batch, Dataset};
     #[pymodule_export]

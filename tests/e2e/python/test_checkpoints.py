@@ -111,6 +111,41 @@ def test_a_report_says_what_a_save_did(ckpt, host):
     assert 1.3 < late.copies < 1.4 and late.generation == 1 and late.durable_seconds > 0
 
 
+def test_what_is_not_plain_memory_is_copied_window_by_window(ckpt, monkeypatch):
+    monkeypatch.setattr("forebay._shares.WINDOW_BYTES", 1 << 20)
+    wide, long = numpy.arange(3 << 17).reshape(3, 1 << 17).T, numpy.arange(1 << 18)[::2].reshape(1, 1 << 17)
+    report = ckpt.save(1, {"wide": wide, "long": long, "plain": numpy.arange(10)}).durable().result(60)
+    assert 1.99 < report.copies < 2
+    assert len(ckpt.manifest(1)["tensors"]["wide"]["parts"]) > 2
+    found = ckpt.load(1)
+    assert numpy.array_equal(found["wide"], wide) and numpy.array_equal(found["long"], long)
+
+
+def test_what_the_step_before_has_is_not_written_again(ckpt):
+    frozen, moving = numpy.arange(1 << 18), numpy.zeros(1 << 10)
+    ckpt.save(1, {"frozen": frozen, "moving": moving}).durable().result(60)
+    report = ckpt.save(2, {"frozen": frozen, "moving": moving + 1}).durable().result(60)
+    assert report.bytes_reused == frozen.nbytes and report.parent == (1, 1) and report.dedup > 0.99
+    ckpt.prune(steps=[1])
+    assert ckpt.steps() == [2] and numpy.array_equal(ckpt.load(2)["frozen"], frozen)
+    assert ckpt.verify(2).ok
+
+
+def test_alarms_refuse_what_looks_wrong(host, root):
+    state = {"w": numpy.ones(1 << 16)}
+    with forebay.Checkpoints(root, node=host, alarms="refuse") as ckpt:
+        ckpt.save(1, state).durable().result(60)
+        for wrong in [numpy.zeros(1 << 16), numpy.full(1 << 16, numpy.nan)]:
+            with pytest.warns(forebay.CheckpointWarning, match="step 2"):
+                handle = ckpt.save(2, {"w": wrong})
+                assert handle.durable().exception(60) is not None
+                ckpt.wait()
+        assert ckpt.steps() == [1]
+    with forebay.Checkpoints(root, node=host, alarms="warn", on_error="raise") as ckpt:
+        report = ckpt.save(2, {"w": numpy.zeros(1 << 16)}).durable().result(60)
+        assert [(kind, name) for kind, name, _ in report.alarms] == [("zeroed", "w")]
+
+
 def test_metadata_is_remembered(ckpt):
     ckpt.save(1, small(), metadata={"loss": 2.25, "tags": ["a"]}).durable().result(60)
     assert ckpt.metadata(1) == {"loss": 2.25, "tags": ["a"]}

@@ -9,7 +9,6 @@ import pytest
 import forebay
 from checkpoint_states import Ranks, run_ranks
 from conftest import socket_of
-from forebay._shares import SLAB_BYTES, assigned
 
 
 @pytest.fixture
@@ -233,27 +232,3 @@ def test_a_job_that_is_started_again_agrees_anew(saved):
         ckpt.save(9, ckpt.load(5)).durable().result(60)
     for _ in range(2):
         assert {one[-1] for one in run_ranks(LOAD, 2, address, ROOT=root)} == {9}
-
-
-def test_every_rank_writes_about_as_much_and_all_of_it_once():
-    rows, columns = 3000, 4096
-    wide = ("wide", "F32", (rows, columns), (0, 0), (rows, columns))
-    own = [("own", "F32", (4, 1 << 20), (rank, 0), (1, 1 << 20)) for rank in range(4)]
-    small = [(f"small.{number}", "BF16", (7,), (0,), (7,)) for number in range(10)]
-    boxes = [[wide, own[rank], *small] for rank in range(4)]
-    found = assigned(boxes)
-    assert found == assigned([list(mine) for mine in boxes]), "the same on every rank"
-    loads = []
-    for rank, mine in enumerate(found):
-        pieces = [(boxes[rank][index], offset, sizes, first) for index, offset, sizes, first in mine]
-        loads.append(sum(numpy.prod(sizes) * (4 if box[1] == "F32" else 2) for box, _, sizes, _ in pieces))
-        for box, offset, _, first in pieces:
-            if box[0] == "wide":
-                assert first == offset[0] * columns * 4
-    assert sum(loads) == 4 * rows * columns + 4 * (4 << 20) + 10 * 14
-    assert max(loads) - min(loads) <= SLAB_BYTES
-    covered = sorted(
-        (offset[0], offset[0] + sizes[0]) for mine in found for index, offset, sizes, _ in mine if index == 0
-    )
-    assert covered[0][0] == 0 and covered[-1][1] == rows
-    assert all(before[1] == after[0] for before, after in zip(covered, covered[1:], strict=False))
