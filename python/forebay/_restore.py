@@ -36,6 +36,7 @@ class Restore:
         strict: bool = True,
         allow_pickle: bool = False,
         names: Callable[[str], bool] | None = None,
+        later_bytes_min: int | None = None,
     ) -> None:
         self.tensors = tensors
         self.read_object = read_object
@@ -44,8 +45,11 @@ class Restore:
         self.allow_pickle = allow_pickle
         #: Which entries to load, by name; the others are left out, or as they are.
         self.names = names
+        self.later_bytes_min = later_bytes_min
         #: What is to be read where.
         self.wants: list[tuple[str, Piece]] = []
+        #: What cannot be read where it belongs, and is large: see `Target.beside`.
+        self.later: list[tuple[str, Target]] = []
         #: What the state has and the step has not.
         self.missing: list[str] = []
         #: What the step has and the state has not.
@@ -188,11 +192,14 @@ class Restore:
                 f"{_name(path)} is {mine[1]} {list(mine[0])} in the state, and {word} {list(shape)} in the step"
             )
         else:
-            self._want(name, targets(into, name))
+            self._want(name, targets(into, name, later_bytes_min=self.later_bytes_min))
         return True
 
     def _want(self, name: str, found: list[Target]) -> None:
         for target in found:
+            if target.beside is not None:
+                self.later.append((name, target))
+                continue
             self.wants.append((name, target.piece))
             if target.finish is not None:
                 self._after.append(target.finish)

@@ -15,7 +15,7 @@ import ctypes
 import math
 import secrets
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,10 +25,6 @@ from forebay._state import Flat, Node, merged
 from forebay._tensors import ELEMENT_BYTES, Piece
 from forebay.errors import ForebayError, InvalidInputError
 
-#: Bytes that are copied at a time of what does not lie in plain memory.
-WINDOW_BYTES = 64 << 20
-#: Smaller tensors are copied at once.
-LATER_BYTES_MIN = 1 << 20
 #: Tensors up to this size may differ between ranks.
 OWN_BYTES_MAX = 64 << 10
 #: Places in a larger tensor that are looked at, and how much of each.
@@ -182,49 +178,3 @@ def _renamed(tree: Node, names: dict[str, str]) -> Node:
     if tree[0] in ("l", "u", "s"):
         return [tree[0], *(_renamed(value, names) for value in tree[1:])]
     return tree
-
-
-def write(save: _native.CheckpointSave, parts: list[Part], threads: int) -> int:
-    """Hand parts over; return the bytes that had to be copied before.
-
-    What lies in plain memory goes at once. The rest, on an accelerator or not contiguous, is copied and handed over
-    window by window, so that it does not need as much memory again.
-    """
-    save.write([_row(part, part.piece, part.first) for part in parts if part.piece.take is None], threads)
-    window_bytes = min(WINDOW_BYTES, save.file_bytes_max)
-    copied = 0
-    rows: list[Any] = []
-    kept: list[Piece] = []
-    for part in parts:
-        if part.piece.take is None:
-            copied += part.piece.copied * part.nbytes // max(1, part.piece.nbytes)
-            continue
-        for some in _cut(part, window_bytes):
-            if kept and sum(piece.nbytes for piece in kept) + some.nbytes > window_bytes:
-                save.write(rows, threads)
-                rows, kept = [], []
-            kept.append(part.piece.take(some.offset, some.sizes))
-            copied += kept[-1].nbytes
-            rows.append(_row(some, kept[-1], 0))
-    if rows:
-        save.write(rows, threads)
-    return copied
-
-
-def _row(part: Part, piece: Piece, first: int) -> Any:
-    """A part as `CheckpointSave.write` takes it."""
-    return part.name, piece.dtype, piece.shape, part.offset, part.sizes, (piece.address + first, part.nbytes)
-
-
-def _cut(part: Part, bytes_max: int) -> Iterator[Part]:
-    """Cut a part along its outermost axis that has an extent, and again where that is not enough."""
-    axis = next((axis for axis, size in enumerate(part.sizes) if size > 1), None)
-    if axis is None or part.nbytes <= bytes_max:
-        yield part
-        return
-    size = part.sizes[axis]
-    rows = max(1, bytes_max * size // part.nbytes)
-    for start in range(0, size, rows):
-        offset = (*part.offset[:axis], part.offset[axis] + start, *part.offset[axis + 1 :])
-        sizes = (*part.sizes[:axis], min(rows, size - start), *part.sizes[axis + 1 :])
-        yield from _cut(Part(part.name, part.piece, offset, sizes, 0), bytes_max)

@@ -7,6 +7,7 @@ to look at a state: a tensor of it can only come from a program that has it.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -84,6 +85,9 @@ class Target:
     piece: Piece
     #: Brings the bytes to where the tensor is, if they could not be read there.
     finish: Callable[[], object] | None = None
+    #: For memory that is not there yet (its address is 0): makes some for a box of the piece, by where it begins in the
+    #: whole and its extent.
+    beside: Callable[[tuple[int, ...], tuple[int, ...]], Target] | None = None
 
 
 class Shard:
@@ -133,9 +137,9 @@ def library(value: Any) -> str | None:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         if isinstance(value, numpy.generic):
-            return "g" if value.dtype.name in WORDS else None
+            return "g" if _numpy_name(value.dtype) in WORDS else None
         if isinstance(value, numpy.ndarray):
-            return "n" if value.dtype.name in WORDS else None
+            return "n" if _numpy_name(value.dtype) in WORDS else None
     if hasattr(value, "__array__") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return "n" if str(value.dtype) in WORDS else None
     return None
@@ -154,7 +158,7 @@ def identity(value: Any) -> tuple[object, ...] | None:
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray) and value.size:
         data, _ = value.__array_interface__["data"]
-        return "numpy", data, value.dtype.name, value.shape, value.strides
+        return "numpy", data, _numpy_name(value.dtype), value.shape, value.strides
     return None
 
 
@@ -179,8 +183,11 @@ def pieces(value: Any, name: str, *, later_bytes_min: int | None = None) -> list
     return found
 
 
-def targets(value: Any, name: str) -> list[Target]:
-    """Return the boxes of a tensor that this process has, as memory to be filled."""
+def targets(value: Any, name: str, *, later_bytes_min: int | None = None) -> list[Target]:
+    """Return the boxes of a tensor that this process has, as memory to be filled.
+
+    From `later_bytes_min` on, memory for what cannot be filled where it is, is left to `Target.beside`.
+    """
     found = []
     word = word_of(value, name)
     for local, shape, offset in _locals(value, name):
@@ -189,6 +196,11 @@ def targets(value: Any, name: str) -> list[Target]:
             continue
         place, finish = local, None
         if not _is_plain(local):
+            nbytes = math.prod(sizes) * ELEMENT_BYTES[word]
+            if later_bytes_min is not None and nbytes >= later_bytes_min and _is_writable(local):
+                piece = Piece(word, shape, offset, sizes, 0, nbytes, local)
+                found.append(Target(piece, None, _besider(piece, local)))
+                continue
             place, finish = _beside(local)
         memory, address, nbytes, _ = _memory(place)
         found.append(Target(Piece(word, shape, offset, sizes, address, nbytes, memory), finish))
@@ -232,7 +244,9 @@ def view_of(buffer: Any, word: str, shape: tuple[int, ...], kind: str) -> Any:
     return numpy.frombuffer(buffer, dtype=_numpy_dtype(name)).reshape(shape)
 
 
+@functools.lru_cache(maxsize=256)
 def _numpy_name(dtype: Any) -> str:
+    """Its name, remembered: numpy puts it together anew each time."""
     return str(getattr(dtype, "name", dtype))
 
 
@@ -320,6 +334,20 @@ def _taker(
         return Piece(word, shape, offset, sizes, address, nbytes, memory, copied)
 
     return take
+
+
+def _is_writable(local: Any) -> bool:
+    return library(local) == "t" or bool(local.flags.writeable)
+
+
+def _besider(whole: Piece, local: Any) -> Callable[[tuple[int, ...], tuple[int, ...]], Target]:
+    def beside(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Target:
+        box = zip(offset, whole.offset, sizes, strict=True)
+        place, finish = _beside(local[tuple(slice(at - first, at - first + size) for at, first, size in box)])
+        memory, address, nbytes, _ = _memory(place)
+        return Target(Piece(whole.dtype, whole.shape, offset, sizes, address, nbytes, memory), finish)
+
+    return beside
 
 
 def _beside(local: Any) -> tuple[Any, Callable[[], object]]:

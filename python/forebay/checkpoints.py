@@ -31,8 +31,9 @@ from forebay import _native
 from forebay._ranks import Ranks, ranks_of
 from forebay._restore import NEW, Restore
 from forebay._save import SaveHandle, Watch
-from forebay._shares import LATER_BYTES_MIN, agree, write
+from forebay._shares import agree
 from forebay._state import flatten
+from forebay._windows import LATER_BYTES_MIN, read, write
 from forebay.errors import ForebayError, InvalidInputError, NotFoundError
 from forebay.node import Node, connect
 
@@ -330,11 +331,13 @@ class Checkpoints:
             strict=strict,
             allow_pickle=self.allow_pickle,
             names=names,
+            later_bytes_min=LATER_BYTES_MIN,
         )
         target = NEW if into is None else into
         state = restore.plan(_tree(found, target), target)
         wants = [(name, piece.offset, piece.sizes, (piece.address, piece.nbytes)) for name, piece in restore.wants]
         found.load(wants, self.threads)
+        read(found, restore.later, self.threads)
         restore.finish()
         return state
 

@@ -97,6 +97,16 @@ def test_every_type_of_element_comes_back(ckpt, name):
         assert torch.equal(back[key].to(torch.complex64), tensor.to(torch.complex64)), key
 
 
+def test_what_is_not_contiguous_goes_through_windows_both_ways(ckpt, monkeypatch):
+    monkeypatch.setattr("forebay._windows.WINDOW_BYTES", 1 << 20)
+    state = {"w": torch.arange(3 << 18).reshape(3, -1).t(), "c": torch.randn(1 << 18, dtype=torch.complex64).conj()}
+    report = ckpt.save(1, state).durable().result(60)
+    assert report.copies == 2
+    into = {"w": torch.zeros(3, 1 << 18, dtype=torch.int64).t(), "c": torch.zeros(1 << 18, dtype=torch.complex64).conj()}
+    ckpt.load(1, into=into)
+    assert torch.equal(into["w"], state["w"]) and torch.equal(into["c"], state["c"])
+
+
 def test_tied_weights_are_saved_once_and_loaded_into_both(ckpt):
     def tied():
         model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(10, 4), "head": torch.nn.Linear(4, 10, bias=False)})

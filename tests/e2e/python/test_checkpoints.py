@@ -112,13 +112,20 @@ def test_a_report_says_what_a_save_did(ckpt, host):
 
 
 def test_what_is_not_plain_memory_is_copied_window_by_window(ckpt, monkeypatch):
-    monkeypatch.setattr("forebay._shares.WINDOW_BYTES", 1 << 20)
+    monkeypatch.setattr("forebay._windows.WINDOW_BYTES", 1 << 20)
     wide, long = numpy.arange(3 << 17).reshape(3, 1 << 17).T, numpy.arange(1 << 18)[::2].reshape(1, 1 << 17)
     report = ckpt.save(1, {"wide": wide, "long": long, "plain": numpy.arange(10)}).durable().result(60)
     assert 1.99 < report.copies < 2
     assert len(ckpt.manifest(1)["tensors"]["wide"]["parts"]) > 2
     found = ckpt.load(1)
     assert numpy.array_equal(found["wide"], wide) and numpy.array_equal(found["long"], long)
+    into = {"wide": numpy.zeros_like(wide), "long": numpy.zeros(long.shape, ">i8"), "plain": numpy.zeros(10, "i8")}
+    assert not into["wide"].flags.c_contiguous
+    ckpt.load(1, into=into)
+    assert numpy.array_equal(into["wide"], wide) and numpy.array_equal(into["long"], long)
+    fixed = numpy.broadcast_to(numpy.zeros(1 << 17, "i8"), long.shape)
+    with pytest.raises(forebay.InvalidInputError, match="read-only"):
+        ckpt.load(1, into={"wide": into["wide"], "long": fixed, "plain": into["plain"]})
 
 
 def test_what_the_step_before_has_is_not_written_again(ckpt):
@@ -245,6 +252,16 @@ def test_a_step_opens_as_safetensors(ckpt, host, root):
     with safe_open(f"{root}/steps/7", "np", node=host) as step:
         assert step.metadata() == {"loss": "1.5", "who": "me"}
         assert numpy.array_equal(step.get_slice("model.embed")[3:9, ::2], state["model"]["embed"][3:9, ::2])
+
+
+def test_a_node_elsewhere_loads_and_says_that_it_cannot_save(shared_daemon):
+    with forebay.connect(str(socket_of(shared_daemon))) as near, forebay.connect(shared_daemon.s3_url) as far:
+        near.create_bucket("far-away")
+        forebay.Checkpoints("far-away/run", node=near, on_error="raise").save(1, small(1)).durable().result(60)
+        ckpt = forebay.Checkpoints("far-away/run", node=far, on_error="raise")
+        equal(ckpt.load(), small(1))
+        with pytest.raises(forebay.UnsupportedError):
+            ckpt.save(2, small(2))
 
 
 def test_a_step_that_is_not_there_is_named(ckpt, root):

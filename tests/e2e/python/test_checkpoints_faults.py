@@ -10,6 +10,8 @@ import numpy
 import pytest
 
 import forebay
+from forebay import _native
+from forebay._save import SaveHandle
 from checkpoint_states import equal, small
 from conftest import socket_of, stalled
 from forebay_node import wait_for
@@ -126,27 +128,43 @@ def test_a_handle_tells_the_truth_about_a_node_that_was_killed(daemon):
         equal(ckpt.load(2), small(2))
 
 
-@pytest.mark.parametrize("call", ["save", "result", "load", "latest"])
+@pytest.mark.parametrize("call", ["save", "load", "latest"])
 def test_ctrl_c_ends_a_wait(daemon, call):
     process = daemon()
     with forebay.connect(str(socket_of(process))) as node:
         node.create_bucket("lake")
         ckpt = forebay.Checkpoints("lake/run", node=node)
         ckpt.save(1, small(1)).durable().result(60)
-        handle = ckpt.save(2, {"w": numpy.ones(1 << 20)}) if call == "result" else None
-        if handle is not None and handle.durable().done():
-            pytest.skip("it was durable before the node could be stopped")
         with stalled(process), interrupted():
             if call == "save":
                 ckpt.save(3, small(3))
-            elif call == "result":
-                handle.durable().result()
             elif call == "load":
                 ckpt.load(1)
             else:
                 ckpt.latest()
         equal(ckpt.load(1), small(1))
         assert 3 not in ckpt.steps()
+
+
+def test_ctrl_c_ends_a_wait_for_ranks_and_for_a_commit(shared_daemon):
+    with forebay.connect(str(socket_of(shared_daemon))) as node:
+        node.create_bucket("lonely")
+        ckpt = forebay.Checkpoints("lonely/run", node=node, rank=0, world_size=2, on_error="raise")
+        with interrupted():
+            ckpt.save(1, small(1))
+        with interrupted():
+            ckpt.latest()
+        # What a rank has after the others agreed: staged, and one of them died before it was.
+        options = {"rank": 0, "world_size": 2, "attempt": "a-0123456789abcdef", "deadline": 60.0}
+        save = _native.CheckpointSave(node._client, "lonely/run", 1, options)
+        handle = SaveHandle(ckpt._root, 1, save.stage(), {"stall_seconds": 0.0, "survives": "trainer"})
+        ckpt._watch.add(handle, lambda _: (), lambda *_: None)
+        with interrupted():
+            handle.durable().result()
+        with pytest.raises(forebay.TimedOutError, match="not durable yet"):
+            handle.durable().result(0.01)
+        handle.abort()
+        assert isinstance(handle.durable().exception(60), forebay.ForebayError) and ckpt.steps() == []
 
 
 def test_a_forked_child_waits_saves_and_loads(daemon):

@@ -82,6 +82,13 @@ def test_four_ranks_save_one_step_and_write_replicas_once(saved):
         assert sum(one[0] for one in results) == 40 * 6 * 8 + 800_000 + 4 * 64 + 4 * 10
 
 
+def test_ranks_share_a_node_that_is_embedded_in_another_process(shared_embedded):
+    shared_embedded.create_bucket("embedded-ranks")
+    results = run_ranks(SAVE, 2, shared_embedded.address, ROOT="embedded-ranks/run")
+    assert [one[1:] for one in results] == [[5, rank, 2] for rank in range(2)]
+    assert forebay.Checkpoints("embedded-ranks/run", node=shared_embedded, rank=0, world_size=1).verify(5).ok
+
+
 @pytest.mark.parametrize("world", [1, 2, 4, 8])
 def test_any_number_of_ranks_loads_what_four_saved(saved, world):
     address, root, _ = saved
