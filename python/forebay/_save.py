@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 #: How long one question about the end of a save waits.
 _WAIT_SECONDS = 3600.0
-#: How long to wait before a node that is not there is asked again, and for how long after the save's deadline.
+#: How long to wait before a node that is not there is asked again; how long after the save's deadline, or for a save
+#: that the node should know.
 _PAUSE_SECONDS, _GRACE_SECONDS = 0.5, 30.0
 
 
@@ -143,6 +144,7 @@ class SaveHandle:
         self._cost = cost
         self._pid = os.getpid()
         self._pruned: tuple[int, ...] = ()
+        self._unknown_since = 0.0
         self._durable = Durable(self)
 
     @classmethod
@@ -227,6 +229,11 @@ class SaveHandle:
                 return {**self._state, "phase": "durable"}
             message = "the node does not know the save any more, and the step is not committed: save it again"
             lost = UnavailableError(message, [("step", str(self.step)), ("save", self.id)])
+            now = time.monotonic()
+            self._unknown_since = self._unknown_since or now
+            if self._cost["survives"] == "node" and now - self._unknown_since < _GRACE_SECONDS:
+                # A node that was started again takes up what lies on its disk; it may not have come to this one yet.
+                raise lost from None
             return {**self._state, "phase": "failed", "error": lost}
 
     def _is_committed(self) -> bool:

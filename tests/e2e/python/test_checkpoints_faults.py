@@ -197,6 +197,22 @@ def test_a_program_that_ends_at_once_leaves_a_whole_step(tmp_path):
     assert loaded(tmp_path)["w"][-1] == (1 << 20) - 1
 
 
+def test_a_program_that_ends_at_once_leaves_its_save_to_the_node(shared_daemon):
+    address = str(socket_of(shared_daemon))
+    program = f"""
+    import numpy, forebay
+    node = forebay.connect({address!r})
+    node.create_bucket("left-behind")
+    handle = forebay.Checkpoints("left-behind/run", node=node).save(1, {{"w": numpy.arange(1 << 20)}})
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == "", done.stderr
+    with forebay.connect(address) as node:
+        ckpt = forebay.Checkpoints("left-behind/run", node=node)
+        wait_for("the step to be committed", lambda: ckpt.steps() == [1], 60)
+        assert ckpt.load(1)["w"][-1] == (1 << 20) - 1
+
+
 def test_torch_is_not_imported_for_numpy():
     program = """
     import sys, numpy, forebay
