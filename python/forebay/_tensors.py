@@ -152,7 +152,7 @@ def identity(value: Any) -> tuple[object, ...] | None:
         if hasattr(value, "local_shards"):
             return None
         local = value.to_local() if hasattr(value, "to_local") else value
-        if local.numel() == 0:
+        if local.numel() == 0 or local.layout != torch.strided or local.device.type == "meta":
             return None
         return str(local.device), local.data_ptr(), local.dtype, tuple(local.shape), local.stride(), tuple(value.shape)
     numpy = sys.modules.get("numpy")
@@ -175,10 +175,10 @@ def pieces(value: Any, name: str, *, later_bytes_min: int | None = None) -> list
             continue  # this rank has nothing of it
         nbytes = math.prod(sizes) * ELEMENT_BYTES[word]
         if later_bytes_min is not None and nbytes >= later_bytes_min and not _is_memory(local):
-            take = _taker(word, shape, offset, local)
+            take = _taker(word, shape, offset, local, name)
             found.append(Piece(word, shape, offset, sizes, 0, nbytes, local, 0, take))
             continue
-        memory, address, nbytes, copied = _memory(local)
+        memory, address, nbytes, copied = _memory(local, name)
         found.append(Piece(word, shape, offset, sizes, address, nbytes, memory, copied))
     return found
 
@@ -199,10 +199,10 @@ def targets(value: Any, name: str, *, later_bytes_min: int | None = None) -> lis
             nbytes = math.prod(sizes) * ELEMENT_BYTES[word]
             if later_bytes_min is not None and nbytes >= later_bytes_min and _is_writable(local):
                 piece = Piece(word, shape, offset, sizes, 0, nbytes, local)
-                found.append(Target(piece, None, _besider(piece, local)))
+                found.append(Target(piece, None, _besider(piece, local, name)))
                 continue
             place, finish = _beside(local)
-        memory, address, nbytes, _ = _memory(place)
+        memory, address, nbytes, _ = _memory(place, name)
         found.append(Target(Piece(word, shape, offset, sizes, address, nbytes, memory), finish))
     return found
 
@@ -326,11 +326,11 @@ def _is_memory(local: Any) -> bool:
 
 
 def _taker(
-    word: str, shape: tuple[int, ...], begin: tuple[int, ...], local: Any
+    word: str, shape: tuple[int, ...], begin: tuple[int, ...], local: Any, name: str
 ) -> Callable[[tuple[int, ...], tuple[int, ...]], Piece]:
     def take(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Piece:
         box = tuple(slice(at - first, at - first + size) for at, first, size in zip(offset, begin, sizes, strict=True))
-        memory, address, nbytes, copied = _memory(local[box])
+        memory, address, nbytes, copied = _memory(local[box], name)
         return Piece(word, shape, offset, sizes, address, nbytes, memory, copied)
 
     return take
@@ -340,11 +340,11 @@ def _is_writable(local: Any) -> bool:
     return library(local) == "t" or bool(local.flags.writeable)
 
 
-def _besider(whole: Piece, local: Any) -> Callable[[tuple[int, ...], tuple[int, ...]], Target]:
+def _besider(whole: Piece, local: Any, name: str) -> Callable[[tuple[int, ...], tuple[int, ...]], Target]:
     def beside(offset: tuple[int, ...], sizes: tuple[int, ...]) -> Target:
         box = zip(offset, whole.offset, sizes, strict=True)
         place, finish = _beside(local[tuple(slice(at - first, at - first + size) for at, first, size in box)])
-        memory, address, nbytes, _ = _memory(place)
+        memory, address, nbytes, _ = _memory(place, name)
         return Target(Piece(whole.dtype, whole.shape, offset, sizes, address, nbytes, memory), finish)
 
     return beside
@@ -365,7 +365,7 @@ def _beside(local: Any) -> tuple[Any, Callable[[], object]]:
     return array, lambda: numpy.copyto(local, array)
 
 
-def _memory(local: Any) -> tuple[Any, int, int, int]:
+def _memory(local: Any, name: str) -> tuple[Any, int, int, int]:
     """Contiguous bytes on the CPU: what keeps them, address, how many, how many of them were copied."""
     if library(local) != "t":
         import numpy
@@ -376,7 +376,10 @@ def _memory(local: Any) -> tuple[Any, int, int, int]:
     import torch
 
     if local.layout != torch.strided or local.device.type == "meta":
-        raise UnsupportedError(f"a tensor on {local.device} with layout {local.layout} has no plain bytes")
+        message = (
+            f"a tensor on {local.device} with layout {local.layout} has no plain bytes; convert it, or take it out"
+        )
+        raise UnsupportedError(message, [("tensor", name)])
     plain = local.cpu().resolve_conj().resolve_neg().contiguous()
     nbytes = plain.numel() * plain.element_size()
     copied = nbytes if nbytes and plain.data_ptr() != local.data_ptr() else 0

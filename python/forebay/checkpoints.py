@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import operator
 import os
 import time
 import warnings
@@ -184,6 +185,7 @@ class Checkpoints:
 
         """
         begun = time.monotonic()
+        step = operator.index(step)
         try:
             return self._save(step, state, {} if metadata is None else dict(metadata), supersede, begun)
         except ForebayError as error:

@@ -107,6 +107,12 @@ def test_what_is_not_contiguous_goes_through_windows_both_ways(ckpt, monkeypatch
     assert torch.equal(into["w"], state["w"]) and torch.equal(into["c"], state["c"])
 
 
+def test_a_tensor_without_plain_bytes_is_refused_by_name(ckpt):
+    for tensor in (torch.eye(3).to_sparse(), torch.empty(3, device="meta")):
+        with pytest.raises(forebay.UnsupportedError, match="model.odd"):
+            ckpt.save(1, {"model": {"odd": tensor}})
+
+
 def test_tied_weights_are_saved_once_and_loaded_into_both(ckpt):
     def tied():
         model = torch.nn.ModuleDict({"embed": torch.nn.Embedding(10, 4), "head": torch.nn.Linear(4, 10, bias=False)})

@@ -249,6 +249,11 @@ def test_a_step_opens_as_safetensors(ckpt, host, root):
     tensors = load_file(f"{root}/steps/7", framework="np", node=host)
     assert numpy.array_equal(tensors["model.layers.1.w"], state["model"]["layers"][1]["w"])
     assert not tensors["model.embed"].flags.writeable
+    before = host.stats()
+    again = load_file(f"{root}/steps/7", framework="np", node=host)
+    after = host.stats()
+    tensor_bytes = sum(tensor.nbytes for tensor in again.values())
+    assert after.bytes_mapped - before.bytes_mapped >= tensor_bytes and after.bytes_lake == before.bytes_lake
     with safe_open(f"{root}/steps/7", "np", node=host) as step:
         assert step.metadata() == {"loss": "1.5", "who": "me"}
         assert numpy.array_equal(step.get_slice("model.embed")[3:9, ::2], state["model"]["embed"][3:9, ::2])

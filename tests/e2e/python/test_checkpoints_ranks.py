@@ -32,7 +32,7 @@ state = {
     "step": 5,
 }
 ckpt = forebay.Checkpoints(os.environ["ROOT"], node=node, on_error="raise")
-report = ckpt.save(5, state, metadata={"from": rank}).durable().result(60)
+report = ckpt.save(numpy.int64(5), state, metadata={"from": rank}).durable().result(60)
 tell([report.bytes, ckpt.latest(), ckpt.rank, ckpt.world_size])
 """
 
