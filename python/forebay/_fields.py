@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from forebay import _rows
+from forebay import _native, _rows
 from forebay.errors import CorruptError, InvalidInputError
-
-if TYPE_CHECKING:
-    from forebay import _native
 
 #: How a field is read: a name such as `"bytes"`, one of `str`, `int`, `float`, or a function of its view.
 Decoder = str | type | Callable[[Any], Any]
@@ -35,11 +32,17 @@ _NAMES = (
     "npy",
     "image",
     "rgb",
+    "gray",
+    "pil",
     "example",
     "sequence_example",
     "tokens:…",
 )
 _TOKENS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+#: What the native module decodes, on threads of its own and without the interpreter.
+_NATIVE = ("str", "int", "float", "json", "npy")
+#: Pictures that it decodes; steps may follow: `"rgb:short=256,crop=224"`.
+_PICTURES = ("image", "rgb", "gray")
 
 
 def parse(fields: Fields | None) -> dict[str, Decoder] | None:
@@ -57,6 +60,9 @@ def _parse_one(name: str, how: Decoder) -> Decoder:
         return how
     if isinstance(how, str) and (how in _NAMES or how.removeprefix("tokens:") in _TOKENS):
         return how
+    if isinstance(how, str) and how.partition(":")[0] in _PICTURES:
+        _native.check_decoder(how)
+        return how
     raise InvalidInputError(
         f"no such decoder for field {name!r}: {how!r}; there are {', '.join(_NAMES)}, the types str, int and float, "
         "and functions of the bytes"
@@ -73,24 +79,59 @@ class Column:
     packed: bool = False
 
 
+def native(fields: Mapping[str, Decoder] | None, encodings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the fields that the native module decodes, with its names for how."""
+    given: Mapping[str, Decoder] = dict.fromkeys(encodings, "auto") if fields is None else fields
+    found = []
+    for name, how in given.items():
+        if name in ABOUT or not isinstance(how, str):
+            continue
+        encoding = encodings.get(name)
+        if how == "auto" and name == "tokens" and encoding in _TOKENS:
+            found.append((name, f"tokens:{encoding}"))
+        is_row = encoding is not None and encoding.startswith(_rows.PREFIX) and how in ("int", "float", "str")
+        if not is_row and (how in _NATIVE or how.partition(":")[0] in (*_PICTURES, "tokens")):
+            found.append((name, how))
+    return found
+
+
+def _decoded(found: tuple[bool, Any], how: Decoder) -> Column:
+    """A field as the native module has decoded it."""
+    is_packed, values = found
+    if is_packed:
+        return Column(_array(*values), packed=True)
+    if how in ("str", "int", "float"):
+        return Column(values)
+    if how == "json":
+        return Column([apply(_json, value[0]) if type(value) is tuple else value for value in values])
+    for at, value in enumerate(values):
+        if type(value) is tuple:
+            values[at] = _array(*value) if len(value) > 1 else apply(_npy, value[0])
+    return Column(values)
+
+
+def _array(memory: Any, dtype: str, shape: tuple[int, ...], is_fortran: bool = False) -> Any:
+    """An array over memory, without a copy."""
+    import numpy as np
+
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.frombuffer(memory, dtype=dtype).reshape(shape, order="F" if is_fortran else "C")
+
+
 def decode(batch: _native.Batch, field: str, how: Decoder, encodings: Mapping[str, str]) -> Column:
     """Return a field of all samples of a batch."""
+    found = batch.decoded(field)
+    if found is not None:
+        return _decoded(found, how)
     encoding = encodings.get(field)
     if encoding is not None and encoding.startswith(_rows.PREFIX) and how in ("auto", "int", "float", "str"):
         values, packed = _rows.decode(batch, field, encoding)
         return Column(*((values, packed) if how == "auto" else _rows.convert(values, packed, str(how))))
     if how == "auto":
         return _auto(batch, field, encodings.get(field))
-    if how == "int":
-        return _numbers(batch.integers(field), "int64")
-    if how == "float":
-        return _numbers(batch.floats(field), "float64")
-    if isinstance(how, str) and how.startswith("tokens:"):
-        return _tokens(batch, field, how.removeprefix("tokens:"))
     if how == "bytes":
         return Column(batch.views(field))
-    if how == "str":
-        return Column(batch.texts(field))
     if how == "example":
         return Column(batch.examples(field))
     if how == "sequence_example":
@@ -112,28 +153,7 @@ def apply(function: Callable[[Any], Any], value: Any) -> Any:
 def _auto(batch: _native.Batch, field: str, encoding: str | None) -> Column:
     if encoding is None:
         return Column(batch.views(field))
-    if encoding in _TOKENS and field == "tokens":
-        return _tokens(batch, field, encoding)
     return Column(batch.mds(field, encoding))
-
-
-def _numbers(values: list[Any], dtype: str) -> Column:
-    if any(isinstance(value, Exception) for value in values):
-        return Column(values)
-    import numpy as np
-
-    return Column(np.array(values, dtype=dtype), packed=True)
-
-
-def _tokens(batch: _native.Batch, field: str, dtype: str) -> Column:
-    import numpy as np
-
-    kind = np.dtype(dtype).newbyteorder("<")
-    packed = batch.packed(field)
-    if packed is not None and packed[1] % kind.itemsize == 0:
-        memory, width = packed
-        return Column(np.frombuffer(memory, dtype=kind).reshape(len(batch), width // kind.itemsize), packed=True)
-    return Column([apply(lambda view: np.frombuffer(bytes(view), dtype=kind), view) for view in batch.views(field)])
 
 
 def _json(view: Any) -> Any:
@@ -186,19 +206,13 @@ def _image(view: Any) -> Any:
     try:
         from PIL import Image
     except ImportError as missing:
-        raise InvalidInputError('the decoders "image" and "rgb" need Pillow: pip install pillow') from missing
+        raise InvalidInputError('the decoder "pil" needs Pillow: pip install pillow') from missing
     image = Image.open(io.BytesIO(view))
     image.load()
     return image
 
 
-def _rgb(view: Any) -> Any:
-    import numpy as np
-
-    return np.asarray(_image(view).convert("RGB"))
-
-
-_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"json": _json, "npy": _npy, "image": _image, "rgb": _rgb}
+_FUNCTIONS: dict[str, Callable[[Any], Any]] = {"pil": _image}
 
 
 def about(batch: _native.Batch, name: str) -> list[Any]:

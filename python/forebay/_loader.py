@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
@@ -40,6 +40,7 @@ class LoaderOptions(TypedDict, total=False):
     epoch: int
     threads: int | None
     batches_ahead: int | None
+    decode_threads: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,12 @@ class LoaderStats:
     wait_cache_seconds: float
     #: Seconds waited for checksums and putting together.
     wait_check_seconds: float
+    #: Seconds waited for decoding on the threads of the loader.
+    wait_decode_seconds: float
     #: Seconds of handing over batches that were ready.
     hand_over_seconds: float
-    #: Seconds of reading fields, and of functions of `map`.
-    decode_seconds: float
+    #: Seconds that Python itself took: for fields that only it can read, and for functions of `map`.
+    python_seconds: float
     #: Seconds that the consumer itself took between batches.
     user_seconds: float
     #: How many samples could not be used.
@@ -95,14 +98,22 @@ class LoaderStats:
     #: The first thousand of them.
     bad: list[BadSample]
 
+    def since(self, before: LoaderStats) -> LoaderStats:
+        """Return what was done after other statistics of the same loader were taken."""
+        names = [field.name for field in fields(self) if field.name != "bad"]
+        differences = {name: getattr(self, name) - getattr(before, name) for name in names}
+        known = set(before.bad)
+        return LoaderStats(**differences, bad=[one for one in self.bad if one not in known])
+
     def summary(self) -> str:
         """Return one line: what was read, and where the time went."""
         times = [
             ("lake", self.wait_lake_seconds),
             ("cache", self.wait_cache_seconds),
             ("check", self.wait_check_seconds),
+            ("decode", self.wait_decode_seconds),
             ("hand-over", self.hand_over_seconds),
-            ("decode", self.decode_seconds),
+            ("python", self.python_seconds),
             ("user", self.user_seconds),
         ]
         total = sum(seconds for _, seconds in times) or 1.0
@@ -141,6 +152,7 @@ class Loader:
         epoch: The first epoch.
         threads: Threads that read batches.
         batches_ahead: Batches that are ready or under way, at most.
+        decode_threads: Threads that decode pictures and JSON; by default as many as there are cores for this rank.
     """
 
     def __init__(
@@ -160,12 +172,14 @@ class Loader:
         self._sources = list(sources)
         self._dataset = sources[0][0]
         self._on_error = options.get("on_error", "raise")
-        self._options = _native_options(batch_size, stop, options)
+        self._options = {**_native_options(batch_size, stop, options), "decode": _decode(sources)}
         self._maps: list[Callable[[Any], Any]] = []
         self._bad: list[BadSample] = []
         self._bad_count = 0
-        self._decode_seconds = 0.0
+        self._python_seconds = 0.0
         self._loader = _native.Loader([(dataset._native, weight) for dataset, weight in sources], self._options)
+        #: As they were when this epoch began.
+        self._epoch_stats = self.stats()
 
     # --- batches ---
 
@@ -174,7 +188,7 @@ class Loader:
             before = self._loader.state()
             found = self._loader.next()
             if found is None:
-                _log.info("epoch ended: %s", self.stats().summary())
+                self._end_epoch()
                 return
             started = time.perf_counter()
             batch, (epoch, _, _) = found
@@ -187,8 +201,13 @@ class Loader:
                 self._loader.resume(before)
                 raise
             finally:
-                self._decode_seconds += time.perf_counter() - started
+                self._python_seconds += time.perf_counter() - started
             yield decoded
+
+    def _end_epoch(self) -> None:
+        stats = self.stats()
+        _log.info("epoch %d ended: %s", self.epoch - 1, stats.since(self._epoch_stats).summary())
+        self._epoch_stats = stats
 
     def map(self, function: Callable[[dict[str, Any]], Any]) -> Self:
         """Let every batch go through a function; returns the loader."""
@@ -279,8 +298,8 @@ class Loader:
         bad = [BadSample(*one) for one in found.pop("bad")]
         found["bad_samples"] += self._bad_count
         # What the native module takes for the consumer's time is partly ours.
-        found["user_seconds"] = max(0.0, found["user_seconds"] - self._decode_seconds)
-        return LoaderStats(**found, decode_seconds=self._decode_seconds, bad=(bad + self._bad)[:BAD_KEPT_MAX])
+        found["user_seconds"] = max(0.0, found["user_seconds"] - self._python_seconds)
+        return LoaderStats(**found, python_seconds=self._python_seconds, bad=(bad + self._bad)[:BAD_KEPT_MAX])
 
     # --- life ---
 
@@ -325,8 +344,23 @@ def _native_options(batch_size: int, stop: str | None, options: LoaderOptions) -
         "prefetch": str(options.get("prefetch", "auto")),
         "epoch": options.get("epoch", 0),
         "threads": options.get("threads"),
+        "decode_threads": options.get("decode_threads") or _decode_threads(),
         "batches_ahead": options.get("batches_ahead"),
     }
+
+
+def _decode(sources: Sequence[tuple[Dataset, float]]) -> list[tuple[str, str]]:
+    """Fields that the native module decodes, which must be the same for all."""
+    decode = sources[0][0]._decode()
+    if any(dataset._decode() != decode for dataset, _ in sources):
+        raise InvalidInputError("datasets of a mix need fields of the same encodings; read them with the same decoders")
+    return decode
+
+
+def _decode_threads() -> int:
+    """As many threads as there are cores for this process, at most 16; ranks of one host share them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(16, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 
 
 def ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:

@@ -160,10 +160,15 @@ class Dataset:
             if windows is not None and windows[2] is not None:
                 found["tokens"] = windows[2]
             elif windows is not None and len(self):
-                with self.node.get(self._native.samples([0]).shards()[0], 0, NPY_HEADER_BYTES) as header:
+                with self.node.get(self._native.samples([0], []).shards()[0], 0, NPY_HEADER_BYTES) as header:
                     found["tokens"] = _fields.npy_header(header)[2].name
             self._known_encodings = found
         return self._known_encodings
+
+    def _decode(self) -> list[tuple[str, str]]:
+        """Fields that the native module decodes."""
+        fields = {name: how for name, how in (self._fields or {}).items() if not self._is_about(name)}
+        return _fields.native(None if self._fields is None else fields, self._encodings())
 
     @property
     def index_origin(self) -> str:
@@ -191,7 +196,7 @@ class Dataset:
         for number, given in zip(wanted, numbers, strict=True):
             if not 0 <= number < count:
                 raise IndexError(f"sample {given} of {count}")
-        return decode_batch(self._native.samples(wanted), self).checked_rows()
+        return decode_batch(self._native.samples(wanted, self._decode()), self).checked_rows()
 
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self), 64):

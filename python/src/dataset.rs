@@ -5,6 +5,7 @@
 //! threads of the loader have under way are answered, at the latest at the client's timeout.
 
 mod batch;
+mod decoded;
 mod values;
 
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use forebay_dataset::index::Value;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
 use forebay_dataset::tokens::{TokenType, TokenWindows};
-use forebay_loader::{DatasetOptions, IndexOrigin, Progress, Rebuild};
+use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Progress, Rebuild};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 pub(crate) use batch::Batch;
+pub(crate) use decoded::PackedMemory;
 
 use crate::error;
 use crate::node::Client;
@@ -145,14 +147,25 @@ impl Dataset {
         Ok(list)
     }
 
-    /// Samples by number, in one question; the first fault of one is raised.
-    #[pyo3(signature = (numbers))]
-    fn samples(&self, py: Python<'_>, numbers: Vec<u64>) -> PyResult<Batch> {
-        let samples = wait(py, move || {
-            self.dataset.samples(&numbers)?.into_iter().collect::<Result<_>>()
+    /// Samples by number, in one question, with these fields decoded; the first fault of one is raised.
+    #[pyo3(signature = (numbers, decode))]
+    fn samples(&self, py: Python<'_>, numbers: Vec<u64>, decode: Vec<(String, String)>) -> PyResult<Batch> {
+        let fields = decoders(decode).map_err(|why| error::to_err(py, &why))?;
+        let asked = &fields;
+        let (samples, columns) = wait(py, move || {
+            let numbers = numbers;
+            self.dataset.decoded(&numbers, asked)
         })?;
-        Ok(Batch::new(Arc::clone(&self.address), samples))
+        Ok(Batch::new(Arc::clone(&self.address), samples, &fields, columns))
     }
+}
+
+/// Decoders of fields by their names.
+pub(crate) fn decoders(given: Vec<(String, String)>) -> Result<Vec<FieldDecoder>> {
+    given
+        .into_iter()
+        .map(|(field, decoder)| FieldDecoder::parse(&field, &decoder))
+        .collect()
 }
 
 /// What Python's words mean.

@@ -33,7 +33,7 @@ mod _native {
     #[pymodule_export]
     use crate::checkpoint::{CheckpointRoot, CheckpointSave, CheckpointStep, checkpoint_shares};
     #[pymodule_export]
-    use crate::dataset::{Batch, Dataset};
+    use crate::dataset::{Batch, Dataset, PackedMemory};
     #[pymodule_export]
     use crate::embedded::EmbeddedNode;
     #[pymodule_export]
@@ -57,6 +57,13 @@ mod _native {
     #[pyfunction]
     fn run_command(py: Python<'_>, args: Vec<OsString>) -> u8 {
         py.detach(|| forebay_cli::run(args))
+    }
+
+    /// Refuses the name of a decoder that does not exist or makes no sense.
+    #[pyfunction]
+    fn check_decoder(py: Python<'_>, name: &str) -> PyResult<()> {
+        let found = forebay_decode::Decoder::parse(name);
+        found.map(drop).map_err(|why| crate::error::to_err(py, &why))
     }
 
     /// Every kind of error that the native module can raise, as `ForebayError.kind`.

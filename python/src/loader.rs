@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{Shuffle, State, Stop, Tail, Take, Window};
-use forebay_loader::{LoaderOptions, LoaderStats, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
+use forebay_loader::{FieldDecoder, LoaderOptions, LoaderStats, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
 use forebay_node::value::Size;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::dataset::{Batch, Dataset};
+use crate::dataset::{Batch, Dataset, decoders};
 use crate::error;
 use crate::waiting::{is_interrupted, wait};
 
@@ -25,6 +25,7 @@ type About = (u64, u64, u64);
 pub(crate) struct Loader {
     loader: Mutex<Option<forebay_loader::Loader>>,
     address: Arc<str>,
+    decode: Vec<FieldDecoder>,
 }
 
 impl Loader {
@@ -58,6 +59,7 @@ impl Loader {
             datasets.push((dataset.get().dataset.clone(), weight));
         }
         let address = address.ok_or_else(|| error::invalid(py, "a loader needs at least one dataset"))?;
+        let decode = options.decode.clone();
         let loader = wait(py, || match (&*datasets, stop) {
             ([(dataset, _)], None) => dataset.loader(options),
             (several, stop) => forebay_loader::Loader::mix(several, stop.unwrap_or_default(), options),
@@ -65,6 +67,7 @@ impl Loader {
         Ok(Self {
             loader: Mutex::new(Some(loader)),
             address,
+            decode,
         })
     }
 
@@ -73,7 +76,9 @@ impl Loader {
         let batch = self.call(py, forebay_loader::Loader::next_batch)?;
         Ok(batch.map(|batch| {
             let about = (batch.epoch, batch.step, batch.padded);
-            (Batch::new(Arc::clone(&self.address), batch.samples), about)
+            let address = Arc::clone(&self.address);
+            let batch = Batch::new(address, batch.samples, &self.decode, batch.columns);
+            (batch, about)
         }))
     }
 
@@ -172,6 +177,11 @@ fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<(LoaderOptions, 
                     bytes => Prefetch::Bytes(size(py, bytes)?),
                 };
             }
+            "decode" => {
+                let given: Vec<(String, String)> = value.extract()?;
+                options.decode = decoders(given).map_err(|why| error::to_err(py, &why))?;
+            }
+            "decode_threads" => options.decode_threads = value.extract()?,
             "threads" => options.fetch_threads = value.extract()?,
             "batches_ahead" => options.batches_ahead = value.extract()?,
             "stop" => {
@@ -225,7 +235,8 @@ fn to_dict<'py>(py: Python<'py>, stats: &LoaderStats) -> PyResult<Bound<'py, PyD
     for (name, ns) in [
         ("wait_lake_seconds", stats.stall.lake_ns),
         ("wait_cache_seconds", stats.stall.cache_ns),
-        ("wait_check_seconds", stats.stall.decode_ns),
+        ("wait_check_seconds", stats.stall.check_ns),
+        ("wait_decode_seconds", stats.stall.decode_ns),
         ("hand_over_seconds", stats.hand_over_ns),
         ("user_seconds", stats.user_ns),
     ] {

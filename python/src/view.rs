@@ -240,7 +240,7 @@ impl View {
 
     /// A view of some bytes of this one, which holds the same memory.
     #[pyo3(name = "part")]
-    fn part_of(&self, py: Python<'_>, start: usize, length: usize) -> PyResult<Self> {
+    pub(crate) fn part_of(&self, py: Python<'_>, start: usize, length: usize) -> PyResult<Self> {
         let part = self.share()?;
         let end = start
             .checked_add(length)

@@ -1,16 +1,18 @@
-//! The batch of a step: its samples, read and checked, with bad ones treated as the options say.
+//! The batch of a step: its samples, read, checked and decoded, with bad ones treated as the options say.
 //!
 //! Which samples a batch has depends on the course and on the data alone, never on who asks or when: a substitute is the next good sample
 //! of the window, found the same way on every rank. Errors that are nobody's fault but the lake's are raised.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order;
 
 use crate::course::{Course, Spot, Walk};
 use crate::dataset::Inner;
-use crate::fetch::{Fetched, add, fetch};
+use crate::decoding::{self, Column, Decoding, Row};
+use crate::fetch::{Fetched, add, fetch, nanoseconds};
 use crate::options::OnError;
 use crate::sample::SampleBytes;
 use crate::stats::{BadSample, BatchStats, Times};
@@ -27,21 +29,31 @@ pub struct Batch {
     pub step: u64,
     /// The samples; fewer than the batch size if some were skipped.
     pub samples: Vec<SampleBytes>,
+    /// Fields that were decoded, in the order of [`crate::LoaderOptions::decode`]; their bytes are gone from the samples unless a value looks at them.
+    pub columns: Vec<Column>,
     /// How many of them are padding: samples of the epoch's beginning that come a second time.
     pub padded: u64,
     /// Samples that could not be used.
     pub bad: Vec<BadSample>,
     /// What it cost.
     pub stats: BatchStats,
+    /// Bytes of all fields as they were read.
+    pub(crate) read_bytes: u64,
     /// Samples that all ranks have consumed after it.
     pub(crate) position_after: u64,
 }
 
 impl Batch {
-    /// All bytes of all samples.
+    /// All bytes of all samples, as they were read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.samples.iter().map(SampleBytes::bytes).sum()
+        self.read_bytes
+    }
+
+    /// Memory that it holds until it is handed over: samples and what was decoded.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let samples: u64 = self.samples.iter().map(SampleBytes::bytes).sum();
+        samples + self.columns.iter().map(Column::memory_bytes).sum::<u64>()
     }
 }
 
@@ -50,6 +62,7 @@ pub(crate) struct Assembler {
     pub(crate) course: Arc<Course>,
     pub(crate) datasets: Arc<[Arc<Inner>]>,
     pub(crate) on_error: OnError,
+    pub(crate) decoding: Arc<Decoding>,
     /// The epoch that is walked, and the walk.
     pub(crate) walk: Option<(u64, Walk)>,
 }
@@ -58,7 +71,7 @@ pub(crate) struct Assembler {
 struct Slot {
     position: u64,
     spot: Spot,
-    sample: Option<Result<SampleBytes>>,
+    sample: Option<Result<(SampleBytes, Row)>>,
 }
 
 impl Assembler {
@@ -68,21 +81,33 @@ impl Assembler {
             epoch,
             step: step.step,
             samples: Vec::new(),
+            columns: Vec::new(),
             padded: step.padded(),
             bad: Vec::new(),
             stats: BatchStats::default(),
+            read_bytes: 0,
             position_after,
         };
         let mut slots = self.slots(epoch, step)?;
         self.read(&mut slots, &mut batch.stats)?;
+        self.decode(&mut slots, &mut batch.stats);
         batch.samples.reserve(slots.len());
+        let mut rows = Vec::with_capacity(slots.len());
         for slot in slots {
-            match slot.sample {
-                Some(Ok(sample)) => batch.samples.push(sample),
+            let good = match slot.sample {
+                Some(Ok(good)) => Some(good),
                 Some(Err(error)) => self.bad(&mut batch, slot.position, slot.spot, error)?,
                 None => return Err(Error::new(Kind::Internal, "a sample was not asked for")),
+            };
+            if let Some((sample, row)) = good {
+                batch.read_bytes += sample.bytes();
+                batch.samples.push(sample);
+                rows.push(row);
             }
         }
+        let started = Instant::now();
+        batch.columns = self.decoding.columns(&mut batch.samples, rows);
+        batch.stats.work.decode_ns += nanoseconds(started.elapsed());
         Ok(batch)
     }
 
@@ -114,22 +139,51 @@ impl Assembler {
             let fetched = fetch(dataset, source, &numbers)?;
             count(stats, &fetched);
             for (slot, sample) in mine.into_iter().zip(fetched.samples) {
-                slot.sample = Some(sample);
+                slot.sample = Some(sample.map(|sample| (sample, Row::new())));
             }
         }
         Ok(())
     }
 
-    fn bad(&self, batch: &mut Batch, position: u64, spot: Spot, error: Error) -> Result<()> {
+    /// Decodes what was read; what cannot be decoded is a bad sample.
+    fn decode(&self, slots: &mut [Slot], stats: &mut BatchStats) {
+        if self.decoding.is_empty() {
+            return;
+        }
+        let started = Instant::now();
+        let good: Vec<&mut Slot> = slots
+            .iter_mut()
+            .filter(|slot| matches!(slot.sample, Some(Ok(_))))
+            .collect();
+        let take = |slot: &mut &mut Slot| match slot.sample.take() {
+            Some(Ok((sample, _))) => Some(sample),
+            _ => None,
+        };
+        let mut good = good;
+        let samples: Vec<SampleBytes> = good.iter_mut().filter_map(take).collect();
+        for (slot, decoded) in good.into_iter().zip(self.decoding.decode(samples)) {
+            slot.sample = Some(decoded);
+        }
+        stats.work.decode_ns += nanoseconds(started.elapsed());
+    }
+
+    /// Records a bad sample; what comes in its place, if anything does.
+    fn bad(
+        &self,
+        batch: &mut Batch,
+        position: u64,
+        spot: Spot,
+        error: Error,
+    ) -> Result<Option<(SampleBytes, Row)>> {
         if self.on_error == OnError::Raise || !is_samples_fault(&error) {
             return Err(error.with("epoch", batch.epoch));
         }
         let mut record = self.record(batch.epoch, spot, &error)?;
-        if self.on_error == OnError::Substitute {
-            let sample = self.substitute(batch, position, error)?;
-            record.substitute = Some(sample.number);
-            batch.samples.push(sample);
-        }
+        let substitute = match self.on_error {
+            OnError::Substitute => Some(self.substitute(batch, position, error)?),
+            _ => None,
+        };
+        record.substitute = substitute.as_ref().map(|(sample, _)| sample.number);
         tracing::warn!(
             shard = record.shard,
             key = record.key,
@@ -139,11 +193,11 @@ impl Assembler {
             "bad sample"
         );
         batch.bad.push(record);
-        Ok(())
+        Ok(substitute)
     }
 
     /// The next good sample of the window.
-    fn substitute(&self, batch: &mut Batch, position: u64, mut error: Error) -> Result<SampleBytes> {
+    fn substitute(&self, batch: &mut Batch, position: u64, mut error: Error) -> Result<(SampleBytes, Row)> {
         for spot in self
             .course
             .substitutes(batch.epoch, position)
@@ -152,8 +206,13 @@ impl Assembler {
             let dataset = &self.datasets[spot.source];
             let mut fetched = fetch(dataset, spot.source, &[spot.number])?;
             count(&mut batch.stats, &fetched);
-            match fetched.samples.pop() {
-                Some(Ok(sample)) => return Ok(sample),
+            let decoded = fetched.samples.pop().map(|sample| {
+                let sample = sample?;
+                let row = decoding::decode(self.decoding.fields(), &sample)?;
+                Ok((sample, row))
+            });
+            match decoded {
+                Some(Ok(good)) => return Ok(good),
                 Some(Err(other)) if is_samples_fault(&other) => error = other,
                 Some(Err(other)) => return Err(other),
                 None => {}
@@ -195,6 +254,7 @@ fn count(stats: &mut BatchStats, fetched: &Fetched) {
     stats.work.add(&Times {
         lake_ns: if from_lake { fetched.read_ns } else { 0 },
         cache_ns: if from_lake { 0 } else { fetched.read_ns },
-        decode_ns: fetched.check_ns,
+        check_ns: fetched.check_ns,
+        decode_ns: 0,
     });
 }

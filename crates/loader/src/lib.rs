@@ -23,8 +23,10 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+mod blocks;
 mod course;
 mod dataset;
+mod decoding;
 mod fetch;
 mod indexing;
 mod kept;
@@ -41,7 +43,9 @@ mod source;
 mod stats;
 
 pub use assemble::Batch;
+pub use blocks::Block;
 pub use dataset::{Dataset, DatasetOptions};
+pub use decoding::{Column, FieldDecoder};
 pub use indexing::{IndexOrigin, OnProgress, Progress, Rebuild};
 pub use loader::Loader;
 pub use options::{LoaderOptions, OnError, Prefetch, WINDOW_BYTES_DEFAULT};

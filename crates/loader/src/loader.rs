@@ -147,6 +147,7 @@ impl Loader {
                 stats.sources.lake + stats.prefetched.lake - before.sources.lake - before.prefetched.lake,
             stall_lake_ms = ms(stats.stall.lake_ns, before.stall.lake_ns),
             stall_cache_ms = ms(stats.stall.cache_ns, before.stall.cache_ns),
+            stall_check_ms = ms(stats.stall.check_ns, before.stall.check_ns),
             stall_decode_ms = ms(stats.stall.decode_ns, before.stall.decode_ns),
             hand_over_ms = ms(stats.hand_over_ns, before.hand_over_ns),
             user_ms = ms(stats.user_ns, before.user_ns),

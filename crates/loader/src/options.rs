@@ -6,6 +6,8 @@ use forebay_client::Interrupt;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{OrderOptions, Ranks, Shuffle, Subset, Tail, Take};
 
+use crate::decoding::FieldDecoder;
+
 /// The window of a shuffle unless said otherwise: what the prefetcher reads two of ahead.
 pub const WINDOW_BYTES_DEFAULT: u64 = 128 << 20;
 
@@ -59,6 +61,10 @@ pub struct LoaderOptions {
     pub on_error: OnError,
     /// How much is read ahead.
     pub prefetch: Prefetch,
+    /// Fields that are decoded before a batch is handed over, and how.
+    pub decode: Vec<FieldDecoder>,
+    /// Threads that decode, where a field takes long (pictures, JSON).
+    pub decode_threads: usize,
     /// Threads that read batches.
     pub fetch_threads: usize,
     /// Batches that are ready or under way, at most.
@@ -83,6 +89,8 @@ impl Default for LoaderOptions {
             epoch: 0,
             on_error: OnError::Raise,
             prefetch: Prefetch::Auto,
+            decode: Vec::new(),
+            decode_threads: std::thread::available_parallelism().map_or(2, |cores| cores.get().min(8)),
             fetch_threads: 2,
             batches_ahead: 4,
             ready_bytes_max: 256 << 20,
@@ -96,6 +104,9 @@ impl LoaderOptions {
         let wrong = |message: &str| Err(Error::new(Kind::InvalidInput, message));
         if !(1..=64).contains(&self.fetch_threads) {
             return wrong("a loader has between 1 and 64 threads that read batches");
+        }
+        if !(1..=256).contains(&self.decode_threads) {
+            return wrong("a loader has between 1 and 256 threads that decode");
         }
         if !(1..=4096).contains(&self.batches_ahead) {
             return wrong("a loader has between 1 and 4096 batches ahead");

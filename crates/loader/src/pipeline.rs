@@ -4,6 +4,8 @@
 //! one when it is there. Steps go on over the end of an epoch, whose place in the line is an [`Entry::End`]. Bounds: steps taken and not yet
 //! handed over (`batches_ahead`), and bytes that are ready (`ready_bytes_max`; one batch is always allowed).
 //!
+//! What has to be decoded is decoded by a pool of its own (`decoding.rs`), while its fetcher waits.
+//!
 //! Life cycle: started by the loader when a batch is asked for, closed and joined when it is dropped; a call to the node that is under way
 //! ends first, within the client's timeout. Locks are those of std, which have no state outside of themselves: in a forked child the
 //! threads are gone and a lock may be held for ever, so a pipeline that a child inherits is never waited for, only left ([`Pipeline::is_own`]).
@@ -21,6 +23,7 @@ use forebay_dataset::order::{self, Ranks, Split};
 use crate::assemble::{Assembler, Batch};
 use crate::course::Course;
 use crate::dataset::Inner;
+use crate::decoding::Decoding;
 use crate::fetch::nanoseconds;
 use crate::options::LoaderOptions;
 use crate::prefetch;
@@ -71,6 +74,7 @@ pub(crate) struct Shared {
     /// Something was taken from it.
     taken: Condvar,
     pub(crate) prefetched: [AtomicU64; 5],
+    decoding: Arc<Decoding>,
 }
 
 struct Line {
@@ -110,12 +114,19 @@ impl Pipeline {
             consumed: (job.epoch, job.position),
             closed: false,
         };
+        let decoding = Arc::new(Decoding::new(&job.options.decode));
+        let decode_threads = if decoding.has_pool() {
+            job.options.decode_threads
+        } else {
+            0
+        };
         let shared = Arc::new(Shared {
             job,
             line: Mutex::new(line),
             filled: Condvar::new(),
             taken: Condvar::new(),
             prefetched: Default::default(),
+            decoding,
         });
         let plans = shared.job.course.plans().iter().zip(shared.job.datasets.iter());
         let rounds: Vec<Rounds> = plans
@@ -130,6 +141,9 @@ impl Pipeline {
         };
         for _ in 0..pipeline.shared.job.options.fetch_threads {
             pipeline.spawn("forebay-fetch", Shared::fetch)?;
+        }
+        for _ in 0..decode_threads {
+            pipeline.spawn("forebay-decode", |shared| shared.decoding.run())?;
         }
         if let Some(ahead) = ahead {
             let ahead = Arc::new(Mutex::new(ahead));
@@ -184,7 +198,7 @@ impl Pipeline {
         line.head += 1;
         match &entry {
             Some(Ok(Entry::Batch(batch))) => {
-                line.ready_bytes -= batch.bytes();
+                line.ready_bytes -= batch.memory_bytes();
                 line.consumed = (batch.epoch, batch.position_after);
             }
             Some(Ok(Entry::End(epoch))) => line.consumed = (epoch + 1, 0),
@@ -224,6 +238,7 @@ impl Drop for Pipeline {
             return;
         }
         self.shared.lock().closed = true;
+        self.shared.decoding.close();
         self.shared.taken.notify_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
@@ -244,6 +259,7 @@ impl Shared {
             course: Arc::clone(&self.job.course),
             datasets: Arc::clone(&self.job.datasets),
             on_error: self.job.options.on_error,
+            decoding: Arc::clone(&self.decoding),
             walk: None,
         };
         while let Some(ticket) = self.take() {
@@ -256,7 +272,7 @@ impl Shared {
             };
             let mut line = self.lock();
             if let Ok(Entry::Batch(batch)) = &entry {
-                line.ready_bytes += batch.bytes();
+                line.ready_bytes += batch.memory_bytes();
             }
             line.entries.insert(ticket.number, entry);
             drop(line);

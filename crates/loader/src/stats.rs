@@ -1,8 +1,8 @@
 //! Why the consumer waited, and what was read: counted per batch, summed by the loader.
 //!
 //! A batch that was ready when it was asked for costs its hand-over. One that was not is waited for; that wait is put down to what its fetcher did
-//! meanwhile, in proportion: a read that fetched something from the lake is the lake's time, any other read the cache's, places and checksums
-//! are decoding. Bytes that a prefetcher brought from the lake count there, and again as cache when the batch reads them.
+//! meanwhile, in proportion: a read that fetched something from the lake is the lake's time, any other read the cache's, then places and
+//! checksums, then decoding. Bytes that a prefetcher brought from the lake count there, and again as cache when the batch reads them.
 
 use forebay_client::Sources;
 
@@ -17,17 +17,20 @@ pub struct Times {
     /// Reads of what the node had.
     pub cache_ns: u64,
     /// Places, checksums, putting together.
+    pub check_ns: u64,
+    /// Decoding of fields, and packing them.
     pub decode_ns: u64,
 }
 
 impl Times {
     fn total_ns(&self) -> u64 {
-        self.lake_ns + self.cache_ns + self.decode_ns
+        self.lake_ns + self.cache_ns + self.check_ns + self.decode_ns
     }
 
     pub(crate) fn add(&mut self, more: &Self) {
         self.lake_ns += more.lake_ns;
         self.cache_ns += more.cache_ns;
+        self.check_ns += more.check_ns;
         self.decode_ns += more.decode_ns;
     }
 
@@ -38,6 +41,7 @@ impl Times {
         Self {
             lake_ns: part(self.lake_ns),
             cache_ns: part(self.cache_ns),
+            check_ns: part(self.check_ns),
             decode_ns: part(self.decode_ns),
         }
     }
@@ -141,7 +145,8 @@ mod tests {
         let mut batch = BatchStats {
             work: Times {
                 lake_ns: 600,
-                cache_ns: 300,
+                cache_ns: 200,
+                check_ns: 100,
                 decode_ns: 100,
             },
             ..BatchStats::default()
@@ -151,7 +156,8 @@ mod tests {
             batch.stall,
             Times {
                 lake_ns: 300,
-                cache_ns: 150,
+                cache_ns: 100,
+                check_ns: 50,
                 decode_ns: 50
             }
         );

@@ -1,7 +1,7 @@
 //! `Batch`: some samples, handed to Python field by field.
 //!
 //! A field of all samples becomes one list or one block of memory, so the work per sample is done here and not in Python. A sample whose field
-//! is missing or cannot be read has its exception in its place; what to do about it is decided in `forebay/_decode.py`. The samples
+//! is missing or cannot be read has its exception in its place; what to do about it is decided in `forebay/_batches.py`. The samples
 //! keep their memory until the batch and all views made from it are gone.
 
 use std::sync::Arc;
@@ -10,12 +10,13 @@ use forebay_core::{Error, Kind, Result};
 use forebay_dataset::mds::MdsEncoding;
 use forebay_dataset::parquet::{ValueKind, parse_encoding};
 use forebay_dataset::tfrecord::{decode_example, decode_sequence_example};
-use forebay_loader::{FieldBytes, SampleBytes};
+use forebay_loader::{Column, FieldBytes, FieldDecoder, SampleBytes};
+use parking_lot::Mutex;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyByteArray, PyList, PyString};
+use pyo3::types::{PyByteArray, PyList};
 
-use super::values;
+use super::{decoded, values};
 use crate::error;
 use crate::view::View;
 
@@ -27,11 +28,23 @@ const ALONE_BYTES_MIN: usize = 256 << 10;
 pub(crate) struct Batch {
     address: Arc<str>,
     samples: Vec<SampleBytes>,
+    /// Fields that were decoded and not yet handed over.
+    columns: Mutex<Vec<(Arc<str>, Column)>>,
 }
 
 impl Batch {
-    pub(crate) fn new(address: Arc<str>, samples: Vec<SampleBytes>) -> Self {
-        Self { address, samples }
+    pub(crate) fn new(
+        address: Arc<str>,
+        samples: Vec<SampleBytes>,
+        fields: &[FieldDecoder],
+        columns: Vec<Column>,
+    ) -> Self {
+        let names = fields.iter().map(|field| Arc::clone(&field.field));
+        Self {
+            address,
+            samples,
+            columns: Mutex::new(names.zip(columns).collect()),
+        }
     }
 
     /// One object per sample: what `read` makes of the field, or the exception.
@@ -119,31 +132,16 @@ impl Batch {
         self.column(py, field, |bytes| Ok(Ok(self.view(py, bytes)?.into_any())))
     }
 
-    /// The field of each sample as text.
-    fn texts<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, field, |bytes| {
-            Ok(text(bytes).map(|text| PyString::new(py, text).into_any()))
-        })
-    }
-
-    /// The field of each sample as a whole number, written in digits.
-    fn integers<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, field, |bytes| {
-            let number = text(bytes).and_then(|text| text.trim().parse::<i64>().map_err(|_| no_number()));
-            number
-                .map(|number| Ok(number.into_pyobject(py)?.into_any()))
-                .map_or_else(|why| Ok(Err(why)), |number: PyResult<_>| number.map(Ok))
-        })
-    }
-
-    /// The field of each sample as a number, written in digits.
-    fn floats<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Bound<'py, PyList>> {
-        self.column(py, field, |bytes| {
-            let number = text(bytes).and_then(|text| text.trim().parse::<f64>().map_err(|_| no_number()));
-            number
-                .map(|number| Ok(number.into_pyobject(py)?.into_any()))
-                .map_or_else(|why| Ok(Err(why)), |number: PyResult<_>| number.map(Ok))
-        })
+    /// A field that was decoded before it came here; once. `None` if it was not. See `decoded.rs` for what it is.
+    fn decoded<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Option<(bool, Bound<'py, PyAny>)>> {
+        let column = {
+            let mut columns = self.columns.lock();
+            let at = columns.iter().position(|(name, _)| **name == *field);
+            at.map(|at| columns.swap_remove(at).1)
+        };
+        let Some(column) = column else { return Ok(None) };
+        let field_of = |at: usize| self.samples.get(at)?.field(field).cloned();
+        decoded::column(py, column, field_of, |bytes| self.view(py, bytes)).map(Some)
     }
 
     /// The bytes of the field of all samples side by side, and how many each has; `None` if they are not equally long everywhere.
@@ -211,18 +209,6 @@ impl Batch {
             Err(why) => Ok(Err(why)),
         })
     }
-}
-
-fn text(bytes: &[u8]) -> Result<&str> {
-    std::str::from_utf8(bytes)
-        .map_err(|why| Error::new(Kind::Corrupt, "the field is no UTF-8 text").caused_by(why))
-}
-
-fn no_number() -> Error {
-    Error::new(
-        Kind::Corrupt,
-        "the field is no number in digits, or one of more than 64 bits",
-    )
 }
 
 /// Parts of equal length in one piece of memory, which Python may write to.

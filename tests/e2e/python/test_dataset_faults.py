@@ -1,6 +1,5 @@
 """Damaged, replaced and undecodable samples: raised with their names, left out, or replaced; never other bytes."""
 
-import json
 import os
 
 import pytest
@@ -110,14 +109,14 @@ def undecodable(shared_embedded):
 
 @pytest.mark.parametrize("how", [int, "json"])
 def test_what_cannot_be_decoded_is_a_bad_sample(undecodable, shared_embedded, how):
-    field, fault = ("num", forebay.CorruptError) if how is int else ("json", json.JSONDecodeError)
+    field = "num" if how is int else "json"
     ds = forebay.Dataset(undecodable, fields={field: how, "cls": int}, node=shared_embedded)
-    with pytest.raises(fault):
+    with pytest.raises(forebay.CorruptError):
         ds[5]
     loader = ds.loader(batch_size=4)
     batches = iter(loader)
     next(batches)
-    with pytest.raises(fault):
+    with pytest.raises(forebay.CorruptError):
         next(batches)
     assert loader.state_dict()["position"] == 4
     skipping = ds.loader(batch_size=4, on_error="skip")

@@ -165,7 +165,7 @@ def test_stats_say_what_was_read_and_waited_for(numbers):
     stats = loader.stats()
     assert (stats.batches, stats.samples, stats.bad_samples) == (21, 210, 0)
     assert stats.bytes == sum(len(str(number)) for number in range(210))
-    assert stats.decode_seconds > 0
+    assert stats.python_seconds > 0
     assert "210 samples" in stats.summary()
 
 

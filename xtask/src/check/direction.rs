@@ -1,7 +1,7 @@
 //! Crate direction: which of our crates may use which (DESIGN §3), read from the manifests.
 //!
 //! One way only: core ← lake, reservoir, dataset ← engine ← s3 ← node ← cli ← python; the client stands beside them, on core, and
-//! the loader on client and dataset, steps on client and checkpoint. The reservoir knows nothing of lakes (it
+//! the loader on client, dataset and decode, steps on client and checkpoint. The reservoir knows nothing of lakes (it
 //! fills through its own `Source`), testkit serves tests alone, xtask uses nothing of ours.
 
 use anyhow::Result;
@@ -10,7 +10,7 @@ use super::Finding;
 use crate::workspace::{Metadata, Workspace};
 
 /// Each crate and what it may use. A new crate gets a line here when it starts.
-const ALLOWED: [(&str, &[&str]); 16] = [
+const ALLOWED: [(&str, &[&str]); 17] = [
     ("forebay-core", &[]),
     ("forebay-sigv4", &[]),
     ("forebay-lake", &["forebay-core", "forebay-sigv4"]),
@@ -20,6 +20,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
         &["forebay-core", "forebay-sigv4", "forebay-checkpoint"],
     ),
     ("forebay-dataset", &["forebay-core"]),
+    ("forebay-decode", &["forebay-core"]),
     ("forebay-checkpoint", &["forebay-core"]),
     (
         "forebay-steps",
@@ -27,7 +28,12 @@ const ALLOWED: [(&str, &[&str]); 16] = [
     ),
     (
         "forebay-loader",
-        &["forebay-core", "forebay-client", "forebay-dataset"],
+        &[
+            "forebay-core",
+            "forebay-client",
+            "forebay-dataset",
+            "forebay-decode",
+        ],
     ),
     (
         "forebay-engine",
@@ -77,6 +83,7 @@ const ALLOWED: [(&str, &[&str]); 16] = [
             "forebay-core",
             "forebay-client",
             "forebay-dataset",
+            "forebay-decode",
             "forebay-loader",
             "forebay-checkpoint",
             "forebay-steps",

@@ -1,0 +1,39 @@
+//! Entry points for fuzzing: arbitrary bytes into every decoder. They panic only if a promise is broken.
+
+use crate::{Decoder, Value};
+
+/// Decoders that are tried.
+const NAMES: [&str; 7] = [
+    "json",
+    "npy",
+    "str",
+    "float",
+    "image:max_pixels=65536",
+    "rgb:short=16,crop=16,max_pixels=65536",
+    "gray:7x5,max_pixels=65536",
+];
+
+/// Any bytes as any field.
+///
+/// # Panics
+/// If a value has other bytes than it says.
+pub fn decode(bytes: &[u8]) {
+    for name in NAMES {
+        let Ok(decoder) = Decoder::parse(name) else {
+            continue;
+        };
+        if let Ok(Value::Array(array)) = decoder.decode(bytes) {
+            let count: usize = array.shape.iter().product();
+            let found = array.bytes(bytes).len();
+            assert!(
+                count == 0 || found.is_multiple_of(count),
+                "{name}: {found} bytes for {count} values"
+            );
+        }
+    }
+}
+
+/// Any text as the name of a decoder.
+pub fn name(text: &str) {
+    let _ = Decoder::parse(text);
+}

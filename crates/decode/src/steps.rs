@@ -1,0 +1,250 @@
+//! What is done to a picture after it was decoded: `224x224`, `short=256`, `cover=224x224`, `crop=224`.
+//!
+//! Sizes are height by width, as in the shape of the array. Resizing is bilinear over all pixels that a new one covers (as Pillow and torchvision
+//! with antialiasing do it); colours with alpha are weighted by it. Cutting takes the middle, where torchvision's `CenterCrop` takes it.
+
+use fast_image_resize::images::{Image, ImageRef};
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use forebay_core::{Error, Kind, Result};
+
+use crate::image::Pixels;
+
+/// Steps of one picture.
+const STEPS_MAX: usize = 8;
+/// The longest side that can be asked for.
+const SIDE_MAX: u32 = 65_535;
+
+/// One step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// To this size, whatever the proportions.
+    Resize(Size),
+    /// The shorter side to this length.
+    Short(u32),
+    /// To this size; what sticks out at the longer side is cut off.
+    Cover(Size),
+    /// The middle.
+    Crop(Size),
+}
+
+/// Height and width.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    pub(crate) height: u32,
+    pub(crate) width: u32,
+}
+
+/// Reads steps; also the bound on pixels, if it is among them.
+pub(crate) fn parse(text: &str) -> Result<(Vec<Step>, Option<u64>)> {
+    let (mut steps, mut pixels_max) = (Vec::new(), None);
+    for word in text.split(',').map(str::trim) {
+        let wrong = || {
+            let message = "no such step for a picture; there are HEIGHTxWIDTH, short=LENGTH, cover=HEIGHTxWIDTH, crop=HEIGHTxWIDTH (or one number for a square) and max_pixels=NUMBER";
+            Error::new(Kind::InvalidInput, message).with("step", word)
+        };
+        let (name, value) = word.split_once('=').unwrap_or(("", word));
+        let step = match name {
+            "" if value.contains('x') => Step::Resize(size(value).ok_or_else(wrong)?),
+            "short" => Step::Short(side(value).ok_or_else(wrong)?),
+            "cover" => Step::Cover(size(value).ok_or_else(wrong)?),
+            "crop" => Step::Crop(size(value).ok_or_else(wrong)?),
+            "max_pixels" => {
+                pixels_max = Some(
+                    value
+                        .parse()
+                        .ok()
+                        .filter(|pixels| *pixels > 0)
+                        .ok_or_else(wrong)?,
+                );
+                continue;
+            }
+            _ => return Err(wrong()),
+        };
+        steps.push(step);
+    }
+    if steps.len() > STEPS_MAX {
+        return Err(Error::new(Kind::InvalidInput, "a picture takes at most 8 steps"));
+    }
+    Ok((steps, pixels_max))
+}
+
+fn side(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|side| (1..=SIDE_MAX).contains(side))
+}
+
+fn size(text: &str) -> Option<Size> {
+    let (height, width) = text.split_once('x').unwrap_or((text, text));
+    Some(Size {
+        height: side(height)?,
+        width: side(width)?,
+    })
+}
+
+impl Step {
+    /// The picture after this step; it may have at most so many pixels.
+    pub(crate) fn apply(self, pixels: Pixels, pixels_max: u64) -> Result<Pixels> {
+        match self {
+            Self::Resize(size) => resize(&pixels, size, ResizeOptions::new(), pixels_max),
+            Self::Short(short) => {
+                let size = shorter(&pixels, short);
+                resize(&pixels, size, ResizeOptions::new(), pixels_max)
+            }
+            Self::Cover(size) => {
+                let options = ResizeOptions::new().fit_into_destination(Some((0.5, 0.5)));
+                resize(&pixels, size, options, pixels_max)
+            }
+            Self::Crop(size) => crop(pixels, size),
+        }
+    }
+}
+
+/// The size with this shorter side and the same proportions.
+fn shorter(pixels: &Pixels, short: u32) -> Size {
+    let (height, width) = (u64::from(pixels.height), u64::from(pixels.width));
+    let long = |longer: u64, shorter: u64| {
+        let side = u64::from(short) * longer / shorter.max(1);
+        u32::try_from(side).unwrap_or(u32::MAX).max(1)
+    };
+    if width <= height {
+        Size {
+            height: long(height, width),
+            width: short,
+        }
+    } else {
+        Size {
+            height: short,
+            width: long(width, height),
+        }
+    }
+}
+
+fn resize(pixels: &Pixels, size: Size, options: ResizeOptions, pixels_max: u64) -> Result<Pixels> {
+    if u64::from(size.height) * u64::from(size.width) > pixels_max {
+        let message = "the picture would become larger than pictures may be; choose a smaller size, or raise max_pixels";
+        return Err(Error::new(Kind::Corrupt, message)
+            .with("height", size.height)
+            .with("width", size.width));
+    }
+    let kind = match (pixels.channels, pixels.channel_bytes) {
+        (1, 1) => PixelType::U8,
+        (2, 1) => PixelType::U8x2,
+        (3, 1) => PixelType::U8x3,
+        (4, 1) => PixelType::U8x4,
+        (1, _) => PixelType::U16,
+        (2, _) => PixelType::U16x2,
+        (3, _) => PixelType::U16x3,
+        _ => PixelType::U16x4,
+    };
+    let failed = |why: String| Error::new(Kind::Corrupt, "the picture cannot be resized").caused_by(why);
+    let source = ImageRef::new(pixels.width, pixels.height, &pixels.bytes, kind)
+        .map_err(|why| failed(why.to_string()))?;
+    let mut target = Image::new(size.width, size.height, kind);
+    let options = options.resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
+    Resizer::new()
+        .resize(&source, &mut target, &options)
+        .map_err(|why| failed(why.to_string()))?;
+    Ok(Pixels {
+        height: size.height,
+        width: size.width,
+        bytes: target.into_vec(),
+        ..*pixels
+    })
+}
+
+fn crop(pixels: Pixels, size: Size) -> Result<Pixels> {
+    if size.height > pixels.height || size.width > pixels.width {
+        let message =
+            "the picture is smaller than what is to be cut out of it; resize it first (short=… or cover=…)";
+        return Err(Error::new(Kind::Corrupt, message)
+            .with("height", pixels.height)
+            .with("width", pixels.width));
+    }
+    if (size.height, size.width) == (pixels.height, pixels.width) {
+        return Ok(pixels);
+    }
+    let (top, left) = (half(pixels.height - size.height), half(pixels.width - size.width));
+    let pixel = pixels.pixel_bytes();
+    let (row, cut) = (pixels.width as usize * pixel, size.width as usize * pixel);
+    let mut bytes = Vec::with_capacity(cut * size.height as usize);
+    for line in pixels
+        .bytes
+        .chunks_exact(row)
+        .skip(top)
+        .take(size.height as usize)
+    {
+        bytes.extend_from_slice(&line[left * pixel..left * pixel + cut]);
+    }
+    Ok(Pixels {
+        height: size.height,
+        width: size.width,
+        bytes,
+        ..pixels
+    })
+}
+
+/// Half of it; a half pixel goes to the even side, as Python rounds.
+fn half(margin: u32) -> usize {
+    let half = margin / 2;
+    (half + (margin & 1) * (half & 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture(height: u32, width: u32) -> Pixels {
+        let bytes = (0..height)
+            .flat_map(|y| (0..width).map(move |x| (y * 10 + x) as u8))
+            .collect();
+        Pixels {
+            height,
+            width,
+            channels: 1,
+            channel_bytes: 1,
+            bytes,
+        }
+    }
+
+    fn apply(text: &str, pixels: Pixels) -> Result<Pixels> {
+        let (steps, _) = parse(text)?;
+        steps
+            .iter()
+            .try_fold(pixels, |pixels, step| step.apply(pixels, 1 << 20))
+    }
+
+    #[test]
+    fn the_middle_is_cut_out() {
+        let cut = apply("crop=2x3", picture(4, 9)).unwrap();
+        assert_eq!(cut.bytes, [13, 14, 15, 23, 24, 25]);
+        // Margins of 3 and 1: torchvision starts at round(1.5) and round(0.5).
+        assert_eq!(apply("crop=1", picture(4, 2)).unwrap().bytes, [20]);
+        assert_eq!(apply("crop=5", picture(4, 9)).unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn sizes_are_height_by_width() {
+        let size = |text| {
+            let pixels = apply(text, picture(6, 9)).unwrap();
+            assert_eq!(pixels.bytes.len() as u32, pixels.height * pixels.width);
+            (pixels.height, pixels.width)
+        };
+        assert_eq!(size("3x4"), (3, 4));
+        assert_eq!(size("short=4"), (4, 6));
+        assert_eq!(size("cover=5x2"), (5, 2));
+        assert_eq!(size("short=8,crop=7x7"), (7, 7));
+    }
+
+    #[test]
+    fn a_plain_surface_stays_plain() {
+        let mut pixels = picture(7, 5);
+        pixels.bytes.fill(77);
+        let found = apply("cover=11x3", pixels).unwrap();
+        assert!(found.bytes.iter().all(|value| *value == 77));
+    }
+
+    #[test]
+    fn a_thin_picture_cannot_become_huge() {
+        let error = apply("short=60000", picture(1, 200)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+    }
+}
