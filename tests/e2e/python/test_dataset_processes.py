@@ -1,5 +1,6 @@
-"""Datasets and loaders in several processes: fork, spawn, forkserver; two jobs that share one node."""
+"""Datasets and loaders in several processes: fork, spawn, forkserver; jobs and ranks that share one node."""
 
+import hashlib
 import multiprocessing
 import os
 import pickle
@@ -66,16 +67,20 @@ JOB = textwrap.dedent("""
     import sys
     import forebay
 
-    address, name, seed = sys.argv[1:]
+    address, name, seed, rank, world_size = sys.argv[1:]
     ds = forebay.Dataset(name, fields={"bin": "bytes", "cls": int}, node=forebay.connect(address))
+    loader = ds.loader(
+        batch_size=16, shuffle="window", window=300, seed=int(seed), rank=int(rank), world_size=int(world_size)
+    )
     print("ready", flush=True)
     sys.stdin.readline()
-    seen = [int(n) for batch in ds.loader(batch_size=16, shuffle="window", window=300, seed=int(seed)) for n in batch["cls"]]
-    print(len(set(seen)), flush=True)
+    print(*[int(n) for batch in loader for n in batch["cls"]], flush=True)
 """)
 
 
-def test_two_jobs_on_one_node_read_the_lake_once(daemon):
+@pytest.fixture
+def cold(daemon):
+    """A node with nothing in its cache, the name of a dataset in its lake, and the bytes of that."""
     process = daemon(ram="256MiB", nvme="0")
     with forebay.connect(str(socket_of(process))) as node:
         node.create_bucket("demo")
@@ -83,28 +88,70 @@ def test_two_jobs_on_one_node_read_the_lake_once(daemon):
         size = sum(info.bytes for info in node.list("demo/d/"))
         forebay.Dataset(name, node=node).index()
     process.restart()
-    before = process.lake_read_bytes()
-    address = str(socket_of(process))
-    jobs = [
+    return process, name, size
+
+
+def run(process, name: str, jobs: list[tuple[int, int, int]]) -> list[list[int]]:
+    """Runs loaders of these seeds, ranks and world sizes at once, each in a process of its own; returns what they saw."""
+    started = [
         subprocess.Popen(
-            [sys.executable, "-c", JOB, address, name, str(seed)],
+            [sys.executable, "-c", JOB, str(socket_of(process)), name, *map(str, job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=dict(os.environ),
         )
-        for seed in (1, 2)
+        for job in jobs
     ]
     try:
-        assert [job.stdout.readline() for job in jobs] == [b"ready\n"] * 2
-        for job in jobs:
+        assert [job.stdout.readline() for job in started] == [b"ready\n"] * len(jobs)
+        for job in started:
             job.stdin.write(b"\n")
             job.stdin.flush()
-        assert [job.stdout.readline() for job in jobs] == [b"1600\n"] * 2
-        assert [job.wait(SECONDS_MAX) for job in jobs] == [0, 0]
+        seen = [list(map(int, job.stdout.readline().split())) for job in started]
+        assert [job.wait(SECONDS_MAX) for job in started] == [0] * len(jobs)
     finally:
-        for job in jobs:
+        for job in started:
             job.kill()
             job.wait(SECONDS_MAX)
             job.stdin.close()
             job.stdout.close()
+    return seen
+
+
+def test_two_jobs_on_one_node_read_the_lake_once(cold):
+    process, name, size = cold
+    before = process.lake_read_bytes()
+    seen = run(process, name, [(1, 0, 1), (2, 0, 1)])
+    assert [sorted(numbers) for numbers in seen] == [list(range(1600))] * 2
     assert process.lake_read_bytes() - before <= 1.02 * size
+
+
+def test_eight_ranks_of_a_job_read_the_lake_once(cold):
+    process, name, size = cold
+    before = process.lake_read_bytes()
+    seen = run(process, name, [(1, rank, 8) for rank in range(8)])
+    assert [len(numbers) for numbers in seen] == [192] * 8
+    assert len(set(sum(seen, []))) == 8 * 192
+    assert process.lake_read_bytes() - before <= 1.02 * size
+
+
+def test_a_folder_whose_only_copy_is_local_is_never_evicted(daemon):
+    process = daemon(ram="64MiB", nvme="0")
+
+    def files() -> dict[str, str]:
+        """Everything below the bucket, with its content."""
+        paths = [path for path in (process.lake_dir / "demo").rglob("*") if path.is_file()]
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("demo")
+        name = put_tars(node, "demo/d", shards=8, samples=24, extra=lambda number: {"pad": bytes([number]) * (1 << 19)})
+        ds = forebay.Dataset(name, fields={"pad": "bytes", "cls": int}, node=node).index()
+        before = files()
+        assert len(before) >= 9
+        with ds.loader(batch_size=8, shuffle="window", window="16MiB", seed=1) as loader:
+            for _ in range(2):
+                assert sum(len(batch["pad"]) for batch in loader) == 192
+    # The cache had to give up pages, and only the cache.
+    assert process.metric("forebay_evicted_pages_total", tier="ram") > 0
+    assert files() == before
