@@ -7,6 +7,7 @@ with the save, or when the `Checkpoints` is closed. A forked child has no such t
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import threading
 import time
@@ -237,8 +238,6 @@ class SaveHandle:
             return {**self._state, "phase": "failed", "error": lost}
 
     def _is_committed(self) -> bool:
-        import json
-
         try:
             manifest = json.loads(self._root.step(self.step).manifest())
         except NotFoundError:
@@ -310,12 +309,6 @@ class Watch:
                 self._stopped.wait(_PAUSE_SECONDS)
         message = "this Checkpoints was closed while the save was on its way; the node goes on with it"
         raise _ClosedError(message, [("step", str(handle.step))])
-
-    def pending(self) -> list[SaveHandle]:
-        """Return saves that are on their way."""
-        self._forget_parent()
-        with self._lock:
-            return list(self._threads)
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the ends of all; whether they came in time."""

@@ -28,7 +28,7 @@ from forebay.errors import ForebayError, InvalidInputError
 #: Tensors up to this size may differ between ranks.
 OWN_BYTES_MAX = 64 << 10
 #: Places in a larger tensor that are looked at, and how much of each.
-_SAMPLES, _SAMPLE_BYTES = 16, 4 << 10
+_SAMPLES, _SAMPLE_BYTES = 8, 512
 #: Marks a checksum, whose bits may all be zero.
 _LOOKED = 1 << 32
 #: Tensors named in a warning.

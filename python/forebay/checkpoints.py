@@ -35,7 +35,7 @@ from forebay._save import SaveHandle, Watch
 from forebay._shares import agree
 from forebay._state import flatten
 from forebay._windows import LATER_BYTES_MIN, read, write
-from forebay.errors import ForebayError, InvalidInputError, NotFoundError
+from forebay.errors import CancelledError, ForebayError, InvalidInputError, NotFoundError
 from forebay.node import Node, connect
 
 #: How long a save may take until it is durable, unless told otherwise.
@@ -239,6 +239,8 @@ class Checkpoints:
             return ()
         try:
             return tuple(self.prune(keep_last=self.keep_last or 1, keep_every=self.keep_every))
+        except CancelledError:
+            return ()  # closed meanwhile: the next commit does it
         except ForebayError as error:
             message = f"old steps could not be removed after step {handle.step}: {error}"
             warnings.warn(message, CheckpointWarning, stacklevel=2)
