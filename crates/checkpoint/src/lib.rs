@@ -21,6 +21,9 @@ pub mod retention;
 pub mod safetensors;
 pub mod shape;
 pub mod table;
+pub mod torch;
+pub mod whole;
+pub mod zip;
 
 pub use dtype::Dtype;
 pub use manifest::Manifest;

@@ -111,6 +111,20 @@ pub fn place(key: &str) -> Option<Place> {
     (generation > 0).then_some(Place::Manifest { step, generation })
 }
 
+/// The folder of a step's view: whole files that no lake has (docs/flows/step-view.md).
+pub const WHOLE: &str = "whole";
+
+/// Where a key or prefix lies in the view of a step: the root of the run, empty or with its slash, the step, and the name in the view.
+#[must_use]
+pub fn whole_place(key: &str) -> Option<(&str, u64, &str)> {
+    let (folder, name) = key.rsplit_once('/')?;
+    let (folder, last) = folder.rsplit_once('/')?;
+    let (steps, step) = folder.rsplit_once('/')?;
+    let root = steps.strip_suffix(STEPS.trim_end_matches('/'))?;
+    let is_view = last == WHOLE && (root.is_empty() || root.ends_with('/'));
+    is_view.then(|| Some((root, number(step)?, name))).flatten()
+}
+
 /// The step whose folder this is, with a slash at the end and relative to the root.
 #[must_use]
 pub fn step_of_folder(folder: &str) -> Option<u64> {
@@ -154,6 +168,23 @@ mod tests {
         assert!(checked_path(&path).is_ok());
         assert_eq!(step_of_folder(&step_folder(step)), Some(step));
         assert_eq!(step_of_folder("steps/x/"), None);
+    }
+
+    #[test]
+    fn names_in_the_view_of_a_step_are_known() {
+        assert_eq!(whole_place("a/b/steps/10/whole/x"), Some(("a/b/", 10, "x")));
+        assert_eq!(whole_place("steps/0/whole/"), Some(("", 0, "")));
+        for key in [
+            "steps/10/whole",
+            "asteps/10/whole/x",
+            "steps/010/whole/x",
+            "steps/10/whole/x/y",
+            "steps/x/whole/x",
+            "10/whole/x",
+            "whole/x",
+        ] {
+            assert_eq!(whole_place(key), None, "{key}");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use forebay_lake::CopyOptions;
 use futures::StreamExt;
 
 use crate::bucket::Bucket;
-use crate::engine::reserved;
 use crate::read::failed_condition;
+use crate::step_view::is_view;
 use crate::{
     CopyRequest, Engine, Finish, ObjectInfo, RangeRequest, ReadAnswer, Verdict, WriteCondition, WriteReceipt,
     WriteRequest, document,
@@ -19,9 +19,7 @@ impl Engine {
     pub async fn copy(self: &Arc<Self>, request: CopyRequest) -> Result<WriteReceipt> {
         let source = self.buckets.open(&request.source.0)?;
         let target = self.buckets.existing(&request.target.0).await?;
-        if request.target.1.is_reserved() {
-            return Err(reserved(&request.target.1));
-        }
+        self.check_writable(&target, &request.target.1).await?;
         let info = self.refresh(&source, &request.source.1).await?;
         // For a copy "not modified" is a failed condition as well.
         if request.conditions.check(&info) != Verdict::Proceed {
@@ -31,7 +29,8 @@ impl Engine {
             Some(tags) => tags.clone(),
             None => document::read_tags(&source, &info).await?,
         };
-        let inside_one_lake = Arc::ptr_eq(&source.handle, &target.handle);
+        // The lake does not have what a view shows.
+        let inside_one_lake = Arc::ptr_eq(&source.handle, &target.handle) && !is_view(&info);
         if inside_one_lake && request.target_condition == WriteCondition::None {
             return self.copy_in_lake(&source, &target, &info, request, tags).await;
         }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
 
 use crate::bucket::Bucket;
-use crate::engine::reserved;
 use crate::read::failed_condition;
 use crate::{Engine, document};
 
@@ -43,9 +42,7 @@ impl Engine {
         condition: &DeleteCondition,
     ) -> Result<()> {
         let bucket = self.buckets.existing(bucket).await?;
-        if key.is_reserved() {
-            return Err(reserved(key));
-        }
+        self.check_writable(&bucket, key).await?;
         match condition {
             DeleteCondition::None => self.remove(&bucket, key).await,
             _ if !bucket.handle.conditional_delete => {

@@ -10,6 +10,7 @@ use forebay_reservoir::{ObjectVersion, Reservoir, Source, TrustDomain};
 use crate::bucket::{Bucket, Buckets};
 use crate::freshness::Freshness;
 use crate::source::LakeSource;
+use crate::step_view::StepViews;
 use crate::{ObjectInfo, document};
 
 /// When cached metadata is asked for again.
@@ -81,6 +82,8 @@ pub struct Engine {
     pub(crate) reservoir: Arc<Reservoir>,
     /// Where the reservoir's misses go.
     pub(crate) source: Arc<dyn Source>,
+    /// Views of steps.
+    pub(crate) views: Arc<StepViews>,
     /// The time.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -95,9 +98,11 @@ impl Engine {
             options.buckets,
             Arc::clone(&options.clock),
         ));
+        let views = Arc::new(StepViews::new());
         Arc::new(Self {
-            source: Arc::new(LakeSource::new(Arc::clone(&buckets))),
+            source: Arc::new(LakeSource::new(Arc::clone(&buckets), Arc::clone(&views))),
             buckets,
+            views,
             freshness: Arc::new(Freshness::new(
                 options.metadata_entries_max,
                 Arc::clone(&options.clock),
@@ -134,22 +139,41 @@ impl Engine {
             return Err(self.not_found(bucket, key).await);
         }
         let asked = self.freshness.begin_ask(&bucket.name, key);
-        let meta = match bucket.lake.head(key).await {
-            Ok(meta) => meta,
-            Err(error) if error.kind() == forebay_core::Kind::NotFound => {
-                asked.answered(None);
-                self.reservoir.forget(&bucket.name, key);
-                return Err(self.not_found(bucket, key).await);
-            }
-            Err(error) => return Err(error),
+        let Some(info) = self.ask(bucket, key).await? else {
+            asked.answered(None);
+            self.reservoir.forget(&bucket.name, key);
+            return Err(self.not_found(bucket, key).await);
         };
-        let info = Arc::new(document::info_from_meta(bucket, meta, self.clock.monotonic()).await?);
+        let info = Arc::new(info);
         if let Some(previous) = asked.answered(Some(&info))
             && previous.version != info.version
         {
             self.reservoir.forget_others(&info.object_version());
         }
         Ok(info)
+    }
+
+    /// What the view of a step shows under the key, else what the lake has.
+    async fn ask(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Option<ObjectInfo>> {
+        if let Some(shown) = self.view_info(bucket, key).await? {
+            return Ok(shown);
+        }
+        match bucket.lake.head(key).await {
+            Ok(meta) => {
+                let info = document::info_from_meta(bucket, meta, self.clock.monotonic()).await?;
+                Ok(Some(info))
+            }
+            Err(error) if error.kind() == forebay_core::Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An error if nobody may write or remove this key: it is ours, or the view of a step.
+    pub(crate) async fn check_writable(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<()> {
+        if key.is_reserved() {
+            return Err(reserved(key));
+        }
+        self.refuse_view(bucket, key).await
     }
 
     /// Says whether it is the object or the bucket that is missing.
@@ -164,7 +188,7 @@ impl Engine {
 }
 
 /// The error for keys under `.forebay/`.
-pub(crate) fn reserved(key: &ObjectKey) -> forebay_core::Error {
+fn reserved(key: &ObjectKey) -> forebay_core::Error {
     forebay_core::Error::new(
         forebay_core::Kind::InvalidInput,
         "keys under .forebay/ are kept for forebay's own documents; choose another key",

@@ -2,7 +2,7 @@
 //! to the lake.
 //!
 //! Read in this order: [`Engine`] (`engine.rs`), `bucket.rs`, `freshness.rs`, `read.rs`, `lease.rs`, `source.rs`, `write.rs`,
-//! `list.rs`, `copy.rs`, `delete.rs`, `upload.rs`, `tag.rs`, `document.rs`. The flows are in docs/flows/.
+//! `list.rs`, `step_view.rs`, `copy.rs`, `delete.rs`, `upload.rs`, `tag.rs`, `document.rs`. The flows are in docs/flows/.
 #![forbid(unsafe_code)]
 
 mod bucket;
@@ -19,6 +19,7 @@ mod object;
 mod read;
 mod read_version;
 mod source;
+mod step_view;
 mod tag;
 mod upload;
 mod write;

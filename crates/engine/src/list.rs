@@ -1,4 +1,4 @@
-//! Listings: always from the lake, complete or an error, without our own documents.
+//! Listings: always from the lake, complete or an error, without our own documents. Only the view of a step is made up (`step_view.rs`).
 
 use forebay_core::{BucketName, RESERVED_PREFIX, Result};
 use forebay_lake::{ListOptions, ListPage};
@@ -10,6 +10,9 @@ impl Engine {
     /// One page of keys in byte order. Pages are filled up to `limit` (0 = the lake's own page size).
     pub async fn list(&self, bucket: &BucketName, options: ListOptions) -> Result<ListPage> {
         let bucket = self.buckets.open(bucket)?;
+        if let Some(page) = self.view_page(&bucket, &options).await? {
+            return Ok(page);
+        }
         let limit = options.limit;
         let mut ask = options;
         let mut found = ListPage::default();

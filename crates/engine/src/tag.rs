@@ -18,6 +18,7 @@ impl Engine {
     /// Replaces the tags of an object; none removes them.
     pub async fn set_tags(&self, bucket: &BucketName, key: &ObjectKey, tags: Vec<Tag>) -> Result<()> {
         let bucket = self.buckets.open(bucket)?;
+        self.refuse_view(&bucket, key).await?;
         self.keep_tags(&bucket, key, None, tags).await
     }
 

@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 use self::ledger::UploadDocument;
 use crate::bucket::Bucket;
 use crate::document::{self, Extras};
-use crate::engine::reserved;
 use crate::write::lost_race;
 use crate::{
     ChecksumKind, Conditions, Engine, ObjectChecksum, RangeRequest, ReadAnswer, Tag, WriteCondition,
@@ -136,9 +135,7 @@ impl Engine {
         request: CreateUpload,
     ) -> Result<UploadInfo> {
         let bucket = self.buckets.existing(bucket).await?;
-        if key.is_reserved() {
-            return Err(reserved(key));
-        }
+        self.check_writable(&bucket, key).await?;
         let initiated = self.clock.wall();
         let id = ledger::new_id(initiated);
         // Part sizes are known at the end only, so the object will have an extras document.

@@ -14,7 +14,6 @@ use forebay_reservoir::Fill;
 
 use crate::bucket::Bucket;
 use crate::document::{self, Extras};
-use crate::engine::reserved;
 use crate::read::failed_condition;
 use crate::{Engine, ObjectChecksum, ObjectInfo, Tag};
 
@@ -90,9 +89,7 @@ impl Engine {
         request: WriteRequest,
     ) -> Result<ObjectWrite> {
         let bucket = self.buckets.existing(bucket).await?;
-        if key.is_reserved() {
-            return Err(reserved(key));
-        }
+        self.check_writable(&bucket, key).await?;
         let mode = self.put_mode(&bucket, key, &request.condition).await?;
         let mut attributes = document::with_checksums(request.attributes.clone(), &request.checksums);
         if request.late_checksums {

@@ -1,6 +1,6 @@
 //! Crate direction: which of our crates may use which (DESIGN §3), read from the manifests.
 //!
-//! One way only: core ← lake, reservoir, dataset ← engine ← s3 ← node ← cli ← python; the client stands beside them, on core, and
+//! One way only: core ← lake, reservoir, dataset, checkpoint ← engine ← s3 ← node ← cli ← python; the client stands beside them, on core, and
 //! the loader on client, dataset and decode, steps on client and checkpoint. The reservoir knows nothing of lakes (it
 //! fills through its own `Source`), testkit serves tests alone, xtask uses nothing of ours.
 
@@ -37,7 +37,12 @@ const ALLOWED: [(&str, &[&str]); 17] = [
     ),
     (
         "forebay-engine",
-        &["forebay-core", "forebay-lake", "forebay-reservoir"],
+        &[
+            "forebay-core",
+            "forebay-checkpoint",
+            "forebay-lake",
+            "forebay-reservoir",
+        ],
     ),
     (
         "forebay-s3",

@@ -1,0 +1,399 @@
+//! The view of a step: `<run>/steps/<step>/whole/`, a folder of whole safetensors files that no lake has.
+//!
+//! Files of a step lie as they were saved: in parts, some of them in files of earlier steps. Stock readers want whole tensors. The view shows the files that
+//! an export would write (`forebay_checkpoint::whole`) and makes their bytes when somebody reads them (`compose.rs`), so nothing is stored twice. It is made
+//! where metadata is asked for and where misses are filled; everything between, conditions, ranges, pages, leases, sees ordinary objects whose
+//! version comes from the digest of the manifest.
+//!
+//! A key is in a view if it looks so *and* the step is committed; any other key means what it always did. Listings of other prefixes do not show views.
+//!
+//! Limits: [`MANIFEST_BYTES_MAX`], [`PARTS_MAX`]; [`VIEWS_BYTES_MAX`] of manifests are kept, one is read at a time.
+
+mod compose;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use forebay_checkpoint::Manifest;
+use forebay_checkpoint::names::{self, Place};
+use forebay_checkpoint::table::Table;
+use forebay_checkpoint::whole::{self, WholeFile};
+use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
+use forebay_lake::{Attributes, GetOptions, ListOptions, ListPage, ListedObject, ObjectMeta, UpdateToken};
+use forebay_reservoir::ObjectVersion;
+use futures::TryStreamExt;
+use quick_cache::sync::Cache;
+use quick_cache::{OptionsBuilder, Weighter};
+use tokio::sync::{Mutex, OnceCell};
+
+use crate::bucket::Bucket;
+use crate::{Engine, ObjectInfo};
+
+/// The largest manifest that gets a view.
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// Parts of a step that gets a view.
+const PARTS_MAX: usize = 1 << 20;
+/// Manifests that are kept, in bytes of their documents.
+const VIEWS_BYTES_MAX: u64 = 128 << 20;
+/// Ends every version in a view; with a dash, so that no client takes it for an MD5.
+const VERSION_END: &str = "-whole";
+/// Changes when the layout of views does, so that pages of older ones are not found.
+const LAYOUT: &[u8] = b"forebay-step-view-1";
+
+/// The views of steps that were asked for.
+#[derive(Debug)]
+pub(crate) struct StepViews {
+    kept: Cache<StepKey, Arc<StepView>, ViewBytes>,
+    /// Held while a manifest is read.
+    reading: Mutex<()>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct StepKey {
+    bucket: BucketName,
+    root: String,
+    step: u64,
+}
+
+/// What the view of one step shows.
+pub(crate) struct StepView {
+    root: String,
+    generation: u32,
+    document_bytes: u64,
+    manifest: Manifest,
+    files: Vec<ViewFile>,
+    /// Versions of the files of the manifest, in its order, as they are asked for.
+    sources: Vec<OnceCell<ObjectMeta>>,
+    /// Its side tables, as they are needed.
+    tables: Vec<OnceCell<Table>>,
+}
+
+struct ViewFile {
+    name: String,
+    bytes: u64,
+    version: Version,
+    body: Body,
+}
+
+enum Body {
+    Tensors(WholeFile),
+    Document(Bytes),
+}
+
+/// A file of a view, and the view.
+pub(crate) struct Found {
+    view: Arc<StepView>,
+    file: usize,
+}
+
+#[derive(Debug, Clone)]
+struct ViewBytes;
+
+impl Weighter<StepKey, Arc<StepView>> for ViewBytes {
+    fn weight(&self, _: &StepKey, view: &Arc<StepView>) -> u64 {
+        view.document_bytes + 4096
+    }
+}
+
+impl StepViews {
+    pub(crate) fn new() -> Self {
+        let options = OptionsBuilder::new()
+            .shards(1)
+            .estimated_items_capacity(64)
+            .weight_capacity(VIEWS_BYTES_MAX)
+            .build()
+            .expect("all that has no default is given");
+        Self {
+            kept: Cache::with_options(options, ViewBytes, Default::default(), Default::default()),
+            reading: Mutex::new(()),
+        }
+    }
+
+    /// The view of a step as it is now; `None` if the step is not committed.
+    async fn find(&self, bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<Arc<StepView>>> {
+        let Some((generation, bytes)) = highest(bucket, root, step).await? else {
+            return Ok(None);
+        };
+        let key = StepKey {
+            bucket: bucket.name.clone(),
+            root: root.to_owned(),
+            step,
+        };
+        let known = || self.kept.get(&key).filter(|view| view.generation == generation);
+        if let Some(view) = known() {
+            return Ok(Some(view));
+        }
+        let _turn = self.reading.lock().await;
+        if let Some(view) = known() {
+            return Ok(Some(view));
+        }
+        match StepView::read(bucket, root, step, generation, bytes).await {
+            Ok(view) => {
+                let view = Arc::new(view);
+                self.kept.insert(key, Arc::clone(&view));
+                Ok(Some(view))
+            }
+            // Pruned since it was listed.
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The file of a view that this version of an object is; `None` for ordinary objects, `Changed` if the step has another commit by now.
+    pub(crate) async fn of_version(
+        &self,
+        bucket: &Arc<Bucket>,
+        object: &ObjectVersion,
+    ) -> Result<Option<Found>> {
+        if !object.version.as_str().ends_with(VERSION_END) {
+            return Ok(None);
+        }
+        let Some((root, step, name)) = names::whole_place(object.key.as_str()) else {
+            return Ok(None);
+        };
+        let key = StepKey {
+            bucket: bucket.name.clone(),
+            root: root.to_owned(),
+            step,
+        };
+        let fits = |view: Arc<StepView>| {
+            let is_it = |file: &ViewFile| file.name == name && file.version == object.version;
+            let file = view.files.iter().position(is_it)?;
+            Some(Found { view, file })
+        };
+        if let Some(found) = self.kept.get(&key).and_then(fits) {
+            return Ok(Some(found));
+        }
+        match self.find(bucket, root, step).await?.and_then(fits) {
+            Some(found) => Ok(Some(found)),
+            None => {
+                let error = Error::new(Kind::Changed, "the step has another commit now, or was removed");
+                Err(error.with("key", &object.key))
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// The object that a view shows under this key: `None` if the key is in no view, and `None` inside if the view has no such file.
+    pub(crate) async fn view_info(
+        &self,
+        bucket: &Arc<Bucket>,
+        key: &ObjectKey,
+    ) -> Result<Option<Option<ObjectInfo>>> {
+        let Some((root, step, name)) = names::whole_place(key.as_str()) else {
+            return Ok(None);
+        };
+        let Some(view) = self.views.find(bucket, root, step).await? else {
+            return Ok(None);
+        };
+        let file = view.files.iter().find(|file| file.name == name);
+        Ok(Some(file.map(|file| ObjectInfo {
+            bucket: bucket.name.clone(),
+            key: key.clone(),
+            domain: bucket.domain,
+            bytes: file.bytes,
+            version: file.version.clone(),
+            modified: view.modified(),
+            attributes: Attributes::default(),
+            token: UpdateToken {
+                etag: None,
+                version: None,
+            },
+            checksums: Vec::new(),
+            part_bytes: Vec::new(),
+            tag_count: 0,
+            id: std::sync::OnceLock::new(),
+        })))
+    }
+
+    /// The page of a listing whose prefix lies in a view; `None` if it does not.
+    pub(crate) async fn view_page(
+        &self,
+        bucket: &Arc<Bucket>,
+        options: &ListOptions,
+    ) -> Result<Option<ListPage>> {
+        let Some((root, step, name)) = names::whole_place(&options.prefix) else {
+            return Ok(None);
+        };
+        let Some(view) = self.views.find(bucket, root, step).await? else {
+            return Ok(None);
+        };
+        let folder = options.prefix.strip_suffix(name).unwrap_or_default();
+        let mut page = ListPage::default();
+        for file in &view.files {
+            let key = format!("{folder}{}", file.name);
+            let is_behind = options.start_after.as_ref().is_none_or(|after| key > *after);
+            if !file.name.starts_with(name) || !is_behind {
+                continue;
+            }
+            if options.limit > 0 && page.objects.len() == options.limit {
+                page.next = page.objects.last().map(|object| object.key.to_string());
+                break;
+            }
+            page.objects.push(ListedObject {
+                key: ObjectKey::new(&key)?,
+                bytes: file.bytes,
+                version: file.version.clone(),
+                modified: view.modified(),
+            });
+        }
+        Ok(Some(page))
+    }
+
+    /// An error if the key lies in the view of a committed step, where nothing can be written or removed.
+    pub(crate) async fn refuse_view(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<()> {
+        let Some((root, step, _)) = names::whole_place(key.as_str()) else {
+            return Ok(());
+        };
+        if highest(bucket, root, step).await?.is_none() {
+            return Ok(());
+        }
+        let message = "this folder is the view of a committed step and cannot be changed; save another step, or remove this one \
+            with forebay ckpt rm";
+        Err(Error::new(Kind::InvalidInput, message)
+            .with("key", key)
+            .with("step", step))
+    }
+}
+
+/// Whether this is a version in a view.
+pub(crate) fn is_view(info: &ObjectInfo) -> bool {
+    info.version.as_str().ends_with(VERSION_END) && names::whole_place(info.key.as_str()).is_some()
+}
+
+/// The highest generation of a step and the size of its manifest, if it is committed.
+async fn highest(bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<(u32, u64)>> {
+    let mut ask = ListOptions {
+        prefix: format!("{root}{}manifest-", names::step_folder(step)),
+        ..ListOptions::default()
+    };
+    let mut found = None;
+    loop {
+        let page = bucket.lake.list(ask.clone()).await?;
+        for object in &page.objects {
+            let path = object.key.as_str().strip_prefix(root).unwrap_or_default();
+            if let Some(Place::Manifest { generation, .. }) = names::place(path) {
+                found = found.max(Some((generation, object.bytes)));
+            }
+        }
+        let Some(next) = page.next else { return Ok(found) };
+        ask.start_after = Some(next);
+    }
+}
+
+impl StepView {
+    async fn read(bucket: &Arc<Bucket>, root: &str, step: u64, generation: u32, bytes: u64) -> Result<Self> {
+        let path = names::manifest(step, generation);
+        if bytes > MANIFEST_BYTES_MAX {
+            return Err(no_view("its manifest is too large").with("manifest_bytes", bytes));
+        }
+        let key = ObjectKey::new(&format!("{root}{path}"))?;
+        let document = read_small(bucket, &key, bytes).await?;
+        let root = root.to_owned();
+        let made = tokio::task::spawn_blocking(move || Self::new(root, generation, &document)).await;
+        let made = made.unwrap_or_else(|why| {
+            Err(Error::new(Kind::Internal, "reading a manifest was stopped").caused_by(why))
+        });
+        made.map_err(|error| error.with("manifest", path))
+    }
+
+    fn new(root: String, generation: u32, document: &[u8]) -> Result<Self> {
+        let manifest = Manifest::decode(document)?;
+        let parts = || manifest.content.tensors.values().flat_map(|tensor| &tensor.parts);
+        if parts().take(PARTS_MAX + 1).count() > PARTS_MAX {
+            return Err(no_view("it has too many parts"));
+        }
+        let options = whole::Options {
+            prefix: String::new(),
+            file_bytes_max: whole::FILE_BYTES_MAX,
+        };
+        let whole = match manifest.content.tensors.is_empty() {
+            true => Vec::new(),
+            false => whole::files(&manifest, &options)?,
+        };
+        let index = whole::index(&whole);
+        let digest = &manifest.digest;
+        let tensors = whole.into_iter().map(|file| ViewFile {
+            name: file.name.clone(),
+            bytes: file.bytes,
+            version: version(digest, &file.name),
+            body: Body::Tensors(file),
+        });
+        let index = index.map(|text| ViewFile {
+            name: whole::INDEX.to_owned(),
+            bytes: text.len() as u64,
+            version: version(digest, whole::INDEX),
+            body: Body::Document(text.into()),
+        });
+        let mut files: Vec<ViewFile> = tensors.chain(index).collect();
+        files.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Self {
+            root,
+            generation,
+            document_bytes: document.len() as u64,
+            sources: (0..manifest.content.files.len())
+                .map(|_| OnceCell::new())
+                .collect(),
+            tables: (0..manifest.content.tables.len())
+                .map(|_| OnceCell::new())
+                .collect(),
+            files,
+            manifest,
+        })
+    }
+
+    fn modified(&self) -> SystemTime {
+        let since = Duration::from_millis(self.manifest.created_ms);
+        SystemTime::UNIX_EPOCH
+            .checked_add(since)
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    }
+}
+
+fn version(digest: &str, name: &str) -> Version {
+    let mut hasher = blake3::Hasher::new();
+    for part in [LAYOUT, digest.as_bytes(), name.as_bytes()] {
+        hasher.update(part);
+        hasher.update(&[0]);
+    }
+    let hash = hasher.finalize().to_hex();
+    Version::new(&format!("{}{VERSION_END}", &hash[..32]))
+}
+
+fn no_view(why: &str) -> Error {
+    let message = format!("this step has no view, because {why}; write its files with forebay ckpt export");
+    Error::new(Kind::Unsupported, message)
+}
+
+/// All bytes of an object of this size.
+async fn read_small(bucket: &Arc<Bucket>, key: &ObjectKey, bytes: u64) -> Result<Vec<u8>> {
+    let mut got = bucket.lake.get(key, GetOptions::default()).await?;
+    if got.bytes != bytes {
+        let error = Error::new(
+            Kind::Corrupt,
+            "a file of the step has another size than it should have",
+        );
+        return Err(error
+            .with("key", key)
+            .with("bytes", got.bytes)
+            .with("expected", bytes));
+    }
+    let mut all = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+    while let Some(chunk) = got.body.try_next().await? {
+        all.extend_from_slice(&chunk);
+    }
+    Ok(all)
+}
+
+impl fmt::Debug for StepView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StepView")
+            .field("root", &self.root)
+            .field("step", &self.manifest.step)
+            .field("generation", &self.generation)
+            .finish_non_exhaustive()
+    }
+}

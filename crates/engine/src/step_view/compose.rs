@@ -1,0 +1,301 @@
+//! Bytes of a file in a view: the header as it is, tensors out of the parts that have them, differences undone, every block of
+//! a part proved by the side table.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use forebay_checkpoint::delta::{self, Decoder, Frames};
+use forebay_checkpoint::manifest::Extent;
+use forebay_checkpoint::plan;
+use forebay_checkpoint::table::{BLOCK_BYTES, Table};
+use forebay_checkpoint::whole::{WholeFile, WholeTensor, Woven};
+use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result};
+use forebay_lake::{FetchUrgency, ObjectMeta};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+
+use super::{Body, Found, StepView, highest, read_small};
+use crate::bucket::Bucket;
+
+/// Bytes that are put together at a time.
+const STRETCH_BYTES: u64 = 1 << 20;
+/// Stretches that are worked on at once.
+const STRETCHES_AHEAD_MAX: usize = 4;
+
+impl Found {
+    /// The bytes of a range of the file, in order.
+    pub(crate) fn fetch(
+        self,
+        bucket: Arc<Bucket>,
+        range: ByteRange,
+        urgency: FetchUrgency,
+    ) -> BoxStream<'static, Result<Bytes>> {
+        let found = Arc::new(self);
+        let starts = (range.start()..range.end()).step_by(STRETCH_BYTES as usize);
+        let stretches = starts.map(move |first| first..(first + STRETCH_BYTES).min(range.end()));
+        let made = stream::iter(stretches).map(move |stretch| {
+            let (found, bucket, urgency) = (Arc::clone(&found), Arc::clone(&bucket), urgency.clone());
+            async move { found.stretch(&bucket, stretch, urgency).await }
+        });
+        made.buffered(STRETCHES_AHEAD_MAX).boxed()
+    }
+
+    async fn stretch(&self, bucket: &Arc<Bucket>, range: Range<u64>, urgency: FetchUrgency) -> Result<Bytes> {
+        let file = &self.view.files[self.file];
+        if range.end > file.bytes {
+            let error = Error::new(Kind::OutOfRange, "the range ends past the end of the object");
+            return Err(error.with("key", &file.name).with("object_bytes", file.bytes));
+        }
+        match &file.body {
+            Body::Document(bytes) => Ok(bytes.slice(range.start as usize..range.end as usize)),
+            Body::Tensors(whole) => self.view.compose(bucket, whole, range, urgency).await,
+        }
+    }
+}
+
+impl StepView {
+    async fn compose(
+        &self,
+        bucket: &Arc<Bucket>,
+        file: &WholeFile,
+        range: Range<u64>,
+        urgency: FetchUrgency,
+    ) -> Result<Bytes> {
+        let mut target = vec![0; (range.end - range.start) as usize];
+        let header_end = range.end.min(file.header.len() as u64);
+        if range.start < header_end {
+            let header = &file.header[range.start as usize..header_end as usize];
+            target[..header.len()].copy_from_slice(header);
+        }
+        for tensor in file.tensors_in(&range) {
+            let first = range.start.max(tensor.first);
+            let end = range.end.min(tensor.first + tensor.bytes);
+            if first >= end {
+                continue;
+            }
+            let place = (first - range.start) as usize..(end - range.start) as usize;
+            let wanted = first - tensor.first..end - tensor.first;
+            self.fill(bucket, tensor, wanted, &mut target[place], &urgency)
+                .await?;
+        }
+        Ok(target.into())
+    }
+
+    /// Fills `target` with these bytes of a tensor.
+    async fn fill(
+        &self,
+        bucket: &Arc<Bucket>,
+        tensor: &WholeTensor,
+        wanted: Range<u64>,
+        target: &mut [u8],
+        urgency: &FetchUrgency,
+    ) -> Result<()> {
+        let Some(found) = self.manifest.content.tensors.get(&tensor.name) else {
+            return Err(Error::new(
+                Kind::Internal,
+                "a view shows a tensor that its step does not have",
+            ));
+        };
+        for part in &found.parts {
+            let woven = Woven {
+                shape: &found.shape,
+                part: &part.at,
+                element_bytes: found.dtype.bytes(),
+            };
+            let needed = woven.part_bytes(&wanted);
+            if needed.is_empty() {
+                continue;
+            }
+            let blocks = plan::blocks_of(&needed);
+            let proved = self
+                .proved(bucket, &part.bytes, blocks.clone(), urgency)
+                .await
+                .map_err(|error| error.with("tensor", &tensor.name))?;
+            let first = needed.start - blocks.start * BLOCK_BYTES;
+            let source = &proved[first as usize..(first + needed.end - needed.start) as usize];
+            woven.scatter(source, needed.start, &wanted, target);
+        }
+        Ok(())
+    }
+
+    /// Blocks of a part, each compared with its checksum.
+    async fn proved(
+        &self,
+        bucket: &Arc<Bucket>,
+        extent: &Extent,
+        blocks: Range<u64>,
+        urgency: &FetchUrgency,
+    ) -> Result<Vec<u8>> {
+        let wanted = plan::bytes_of(&blocks, extent.bytes());
+        let bytes = match extent.encoding {
+            None => self.stored(bucket, extent, wanted, urgency).await?,
+            Some(_) => {
+                let frames = delta::frames_of(&wanted);
+                let decoded = self.decoded(bucket, extent, &frames, urgency).await?;
+                let first = wanted.start - delta::bytes_of(&frames, extent.bytes()).start;
+                decoded[first as usize..(first + wanted.end - wanted.start) as usize].to_vec()
+            }
+        };
+        self.compare(bucket, extent, blocks, &bytes).await?;
+        Ok(bytes)
+    }
+
+    /// What frames of an encoded part stand for: the same bytes of the plain part at the end of its chain, and then one difference after the other.
+    async fn decoded(
+        &self,
+        bucket: &Arc<Bucket>,
+        extent: &Extent,
+        frames: &Range<u64>,
+        urgency: &FetchUrgency,
+    ) -> Result<Vec<u8>> {
+        let mut chain: Vec<&Extent> = extent.chain().collect();
+        let wanted = delta::bytes_of(frames, extent.bytes());
+        let Some(plain) = chain.pop() else {
+            return Err(Error::new(Kind::Internal, "a chain without a part"));
+        };
+        let mut bytes = self.stored(bucket, plain, wanted.clone(), urgency).await?;
+        self.compare(bucket, plain, plan::blocks_of(&wanted), &bytes)
+            .await?;
+        let mut decoder = Decoder::new()?;
+        for extent in chain.into_iter().rev() {
+            let Some(encoding) = &extent.encoding else {
+                continue;
+            };
+            let table = self.table(bucket, extent.table).await?;
+            let known = Frames::of(table, extent)?;
+            let stored = self.stored(bucket, extent, known.stored(frames), urgency).await?;
+            let mut rest = &stored[..];
+            let targets = bytes.chunks_mut(delta::FRAME_BYTES as usize);
+            for (frame, target) in known.iter(frames).zip(targets) {
+                let (now, behind) = rest
+                    .split_at_checked(frame.stored_bytes as usize)
+                    .ok_or_else(|| self.damaged(extent))?;
+                rest = behind;
+                if crc32c::crc32c(now) != frame.crc {
+                    return Err(self.damaged(extent));
+                }
+                decoder.frame(now, encoding.element_bytes, target)?;
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes of an extent as they lie in its file, counted from its start; not proved.
+    async fn stored(
+        &self,
+        bucket: &Arc<Bucket>,
+        extent: &Extent,
+        bytes: Range<u64>,
+        urgency: &FetchUrgency,
+    ) -> Result<Vec<u8>> {
+        if bytes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let source = self.source(bucket, extent.file).await?;
+        let range = ByteRange::new(extent.range[0] + bytes.start, extent.range[0] + bytes.end)?;
+        let key = bucket.full_key(&source.key)?;
+        let scheduler = &bucket.handle.scheduler;
+        let mut body = scheduler.fetch(&key, &source.version, source.bytes, range, urgency.clone())?;
+        let mut read = Vec::with_capacity(range.len() as usize);
+        while let Some(chunk) = body.try_next().await? {
+            read.extend_from_slice(&chunk);
+        }
+        if read.len() as u64 == range.len() {
+            return Ok(read);
+        }
+        Err(self.damaged(extent))
+    }
+
+    /// Compares blocks of an extent with the side table.
+    async fn compare(
+        &self,
+        bucket: &Arc<Bucket>,
+        extent: &Extent,
+        blocks: Range<u64>,
+        bytes: &[u8],
+    ) -> Result<()> {
+        let table = self.table(bucket, extent.table).await?;
+        let crcs = table.part(extent.first_block, extent.bytes())?;
+        let expected = crcs.get(blocks.start as usize..blocks.end as usize);
+        let found = bytes.chunks(BLOCK_BYTES as usize).map(crc32c::crc32c);
+        if found.eq(expected.unwrap_or_default().iter().copied()) {
+            return Ok(());
+        }
+        Err(self.damaged(extent))
+    }
+
+    fn damaged(&self, extent: &Extent) -> Error {
+        let message = "bytes of a tensor do not match their checksum: the file is damaged; read another step";
+        let file = self.manifest.content.files.get(extent.file as usize);
+        Error::new(Kind::Checksum, message)
+            .with("file", file.map_or("", |file| file.path.as_str()))
+            .with("bytes", format!("{}-{}", extent.range[0], extent.range[1]))
+    }
+
+    /// A file of the step as the lake has it.
+    async fn source(&self, bucket: &Arc<Bucket>, file: u32) -> Result<&ObjectMeta> {
+        let no_file = || Error::new(Kind::Corrupt, "a part lies in a file that is not listed");
+        let named = self
+            .manifest
+            .content
+            .files
+            .get(file as usize)
+            .ok_or_else(no_file)?;
+        let cell = self.sources.get(file as usize).ok_or_else(no_file)?;
+        cell.get_or_try_init(|| async {
+            let key = ObjectKey::new(&format!("{}{}", self.root, named.path))?;
+            let meta = match bucket.lake.head(&key).await {
+                Err(error) if error.kind() == Kind::NotFound => {
+                    return Err(self.missing(bucket, error).await);
+                }
+                other => other?,
+            };
+            if meta.bytes != named.bytes {
+                let message = "a file of the step has another size than its manifest says: it is damaged";
+                let error = Error::new(Kind::Corrupt, message).with("file", &key);
+                return Err(error.with("bytes", meta.bytes).with("expected", named.bytes));
+            }
+            Ok(meta)
+        })
+        .await
+    }
+
+    /// A side table, proved by its digest.
+    async fn table(&self, bucket: &Arc<Bucket>, index: u32) -> Result<&Table> {
+        let no_table = || Error::new(Kind::Corrupt, "a part points to a side table that is not listed");
+        let named = self
+            .manifest
+            .content
+            .tables
+            .get(index as usize)
+            .ok_or_else(no_table)?;
+        let cell = self.tables.get(index as usize).ok_or_else(no_table)?;
+        cell.get_or_try_init(|| async {
+            let key = ObjectKey::new(&format!("{}{}", self.root, named.path))?;
+            let bytes = match read_small(bucket, &key, named.bytes).await {
+                Err(error) if error.kind() == Kind::NotFound => {
+                    return Err(self.missing(bucket, error).await);
+                }
+                other => other?,
+            };
+            if blake3::hash(&bytes).to_hex().as_str() != named.blake3 {
+                let message = "a side table does not match its digest in the manifest: it is damaged";
+                return Err(Error::new(Kind::Checksum, message).with("file", &key));
+            }
+            Table::decode(&bytes).map_err(|error| error.with("file", &key))
+        })
+        .await
+    }
+
+    /// A missing file of a step that is still there is damage; else the step was removed, and the reader shall hear so.
+    async fn missing(&self, bucket: &Arc<Bucket>, error: Error) -> Error {
+        match highest(bucket, &self.root, self.manifest.step).await {
+            Ok(Some((generation, _))) if generation == self.generation => {
+                let message = "a file of the step is missing: the step is damaged; read another one";
+                Error::new(Kind::Corrupt, message).caused_by(error)
+            }
+            _ => error,
+        }
+    }
+}
