@@ -14,6 +14,7 @@ mod prune;
 mod saves;
 mod show;
 mod verify;
+mod verify_file;
 mod wait;
 
 use crate::blocking::{self, Context};

@@ -334,3 +334,36 @@ fn both_ways_to_a_node_say_the_same() {
         "nobody saves it"
     );
 }
+
+#[test]
+fn a_plain_file_is_compared_with_the_digests_that_were_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = dir.join("x.safetensors");
+    write(&path, &[spec("left", &[9000], 1), spec("right", &[9000], 2)]);
+    assert_eq!(json(dir, &["verify", "x.safetensors"])["proved"], "kept");
+    let again = json(dir, &["verify", "x.safetensors"]);
+    assert_eq!(
+        (again["proved"].as_str(), again["entries"].as_u64()),
+        (Some("bytes"), Some(3))
+    );
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let found = ckpt(dir, &["verify", "x.safetensors"]);
+    assert_eq!(found.code, 1);
+    assert!(
+        found.out.contains("right") && !found.out.contains("left"),
+        "{found:?}"
+    );
+    assert_eq!(ckpt(dir, &["verify", "x.safetensors", "--quick"]).code, 0);
+    ok(dir, &["verify", "x.safetensors", "--renew"]);
+    ok(dir, &["verify", "x.safetensors"]);
+    bytes.pop();
+    std::fs::write(&path, &bytes).unwrap();
+    assert_eq!(
+        ckpt(dir, &["verify", "x.safetensors", "--quick"]).code,
+        1,
+        "it is cut off"
+    );
+}

@@ -20,11 +20,13 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod dcp;
 mod detail;
 mod export;
 mod file;
 mod import;
 mod parallel;
+mod plain;
 mod prune;
 mod read;
 mod root;
@@ -35,9 +37,10 @@ mod view;
 
 pub use compare::{Change, Changed, Compared};
 pub use detail::StepDetail;
-pub use export::{ExportOptions, Exported, Layout};
+pub use export::{ExportOptions, Exported, Layout, write_whole};
 pub use file::PlainFile;
 pub use import::{ImportOptions, Imported};
+pub use plain::{DIGESTS_BYTES_MAX, EntryDigest, PlainDigests, PlainKind};
 pub use prune::{PruneOptions, Pruned, Victims};
 pub use read::{Loaded, Want};
 pub use root::Root;

@@ -66,12 +66,15 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// The step: RUN@STEP; RUN alone is its newest. Or a file: .safetensors, .pt, .pth, .bin, .ckpt
+    /// The step: RUN@STEP; RUN alone is its newest. Or a file: .safetensors, .pt, .pth, .bin, .ckpt; its digests are kept beside it
     #[arg(value_name = "RUN[@STEP]|FILE")]
     pub(crate) step: StepName,
-    /// Look only whether every file is there with its size; reads no data
+    /// Look only whether every file is there with its size, or at the structure of a file; reads no data
     #[arg(long)]
     pub(crate) quick: bool,
+    /// Of a file: keep the digests of what it is now, whatever it was
+    #[arg(long, conflicts_with = "quick")]
+    pub(crate) renew: bool,
     #[command(flatten)]
     pub(crate) work: WorkArgs,
 }
@@ -95,6 +98,8 @@ pub(crate) enum ExportFormat {
     Safetensors,
     /// A folder that `from_pretrained` opens
     Hf,
+    /// A folder that `torch.distributed.checkpoint` loads
+    Dcp,
 }
 
 #[derive(Debug, Args)]

@@ -16,6 +16,7 @@ use crate::exit::{Exit, Outcome};
 struct Facts {
     step: u64,
     tensors: u64,
+    objects: u64,
     bytes: u64,
     files: Vec<String>,
     /// State that is not a tensor and that the format has no place for.
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &ExportArgs, context: &Context) -> Outcome {
         ExportFormat::Hf => Layout::HuggingFace {
             file_bytes_max: args.file_size.0,
         },
+        ExportFormat::Dcp => Layout::Dcp,
     };
     check_target(&args.target, layout, args.force)?;
     let (_run, step) = open::step(&args.step, args.work.node.node.as_deref(), context)?;
@@ -59,7 +61,7 @@ fn check_target(target: &Path, layout: Layout, is_forced: bool) -> Outcome {
     }
     let is_taken = match layout {
         Layout::OneFile => target.exists(),
-        Layout::HuggingFace { .. } => {
+        Layout::HuggingFace { .. } | Layout::Dcp => {
             target.is_file() || std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some())
         }
     };
@@ -83,7 +85,8 @@ fn tell(step: &Step, exported: &Exported, context: &Context) {
             .iter()
             .map(|file| file.display().to_string())
             .collect(),
-        left_out_objects: manifest.content.objects.len() as u64,
+        objects: exported.objects,
+        left_out_objects: (manifest.content.objects.len() as u64).saturating_sub(exported.objects),
     };
     context.output.data(&facts);
     for file in &facts.files {

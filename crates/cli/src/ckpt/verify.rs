@@ -1,12 +1,12 @@
-//! `forebay ckpt verify`: whether a step is what its manifest says, byte for byte.
+//! `forebay ckpt verify`: whether a step is what its manifest says, byte for byte. Plain files are `verify_file.rs`.
 
 use anyhow::anyhow;
 use forebay_core::format_bytes;
-use forebay_steps::Verified;
+use forebay_steps::{Finding, Verified};
 use serde::Serialize;
 
 use super::args::VerifyArgs;
-use super::open;
+use super::{open, verify_file};
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
 
@@ -26,13 +26,31 @@ struct Verdict<'a> {
 }
 
 #[derive(Serialize)]
-struct Wrong<'a> {
+pub(crate) struct Wrong<'a> {
     file: &'a str,
     name: Option<&'a str>,
     message: &'a str,
 }
 
+impl<'a> From<&'a Finding> for Wrong<'a> {
+    fn from(finding: &'a Finding) -> Self {
+        Self {
+            file: &finding.file,
+            name: finding.name.as_deref(),
+            message: &finding.message,
+        }
+    }
+}
+
 pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Outcome {
+    if verify_file::is_file(&args.step) {
+        return verify_file::run(args, context);
+    }
+    if args.renew {
+        return Err(Exit::usage(anyhow!(
+            "--renew is for plain files; a step has its digests in its manifest"
+        )));
+    }
     let (_run, step) = open::step(&args.step, args.work.node.node.as_deref(), context)?;
     let threads = usize::from(args.work.jobs);
     let verified = if args.quick {
@@ -53,6 +71,16 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Outcome {
     )
 }
 
+/// What is wrong, one line each.
+pub(crate) fn list(findings: &[Finding], context: &Context) {
+    for finding in findings {
+        let name = finding.name.as_ref();
+        let about = name.map_or_else(String::new, |name| format!("{}  ", name.escape_debug()));
+        let line = format!("{}  {about}{}", finding.file, finding.message);
+        context.output.say(line);
+    }
+}
+
 fn tell(verified: &Verified, (step, generation): (u64, u32), is_quick: bool, context: &Context) -> Outcome {
     let output = context.output;
     output.data(&Verdict {
@@ -63,22 +91,10 @@ fn tell(verified: &Verified, (step, generation): (u64, u32), is_quick: bool, con
         files: verified.files,
         tensors_and_objects: verified.proved,
         bytes: verified.bytes,
-        findings: verified
-            .findings
-            .iter()
-            .map(|finding| Wrong {
-                file: &finding.file,
-                name: finding.name.as_deref(),
-                message: &finding.message,
-            })
-            .collect(),
+        findings: verified.findings.iter().map(Wrong::from).collect(),
         has_more: verified.has_more,
     });
-    for finding in &verified.findings {
-        let name = finding.name.as_ref();
-        let about = name.map_or_else(String::new, |name| format!("{}  ", name.escape_debug()));
-        output.say(format!("{}  {about}{}", finding.file, finding.message));
-    }
+    list(&verified.findings, context);
     if verified.is_ok() && is_quick {
         output.say(format!(
             "step {step}: {} files are there with their sizes; no data was read",
