@@ -226,12 +226,26 @@ class Restore:
             return data if tag == "b" else data.decode()
         if tag == "p":
             return self._unpickled(text, path)
+        if tag == "j":
+            return self._json(text, path)
         raise UnsupportedError("the step was written by a newer forebay; update forebay to load it", [("node", tag)])
+
+    def _json(self, name: str, path: tuple[Any, ...]) -> Any:
+        """An entry that PyTorch's DCP saved: a tree in JSON, or what `torch.save` made of it."""
+        kind, data = self.read_object(name)
+        if kind == "json":
+            return self._node(json.loads(data), NEW, path)
+        if not self.allow_pickle:
+            raise _is_pickle(path)
+        import io
+
+        import torch
+
+        return torch.load(io.BytesIO(data), weights_only=False)
 
     def _unpickled(self, name: str, path: tuple[Any, ...]) -> Any:
         if not self.allow_pickle:
-            message = "this entry is a pickle, which can run any code: use allow_pickle=True if you trust who wrote it"
-            raise UnsupportedError(message, [("entry", _name(path))])
+            raise _is_pickle(path)
         _, data = self.read_object(name)
         return pickle.loads(data)
 
@@ -272,6 +286,11 @@ def _key(key: Node) -> Any:
     if key[0] == "i":
         return int(key[1])
     return base64.b64decode(key[1]).decode("utf-8", "surrogatepass")
+
+
+def _is_pickle(path: tuple[Any, ...]) -> UnsupportedError:
+    message = "this entry is a pickle, which can run any code: use allow_pickle=True if you trust who wrote it"
+    return UnsupportedError(message, [("entry", _name(path))])
 
 
 def _numpy_scalar(dtype: str, text: str) -> Any:

@@ -12,6 +12,7 @@ word:
 | `["g", type, text]` | a scalar of numpy, its bytes in base64 |
 | `["f", text]`, `["i", text]`, `["x", text]` | float (hexadecimal), long integer, text that is no Unicode (base64) |
 | `["b", name]`, `["B", name]`, `["S", name]`, `["p", name]` | an object: bytes, bytearray, long text, pickle |
+| `["j", name]` | what PyTorch's DCP saved by itself: an object with such a tree, or a pickle, as its kind says |
 | `["T", text]` | `torch.dtype`, `torch.device` or `torch.Size` by its name |
 | `["r", [[ranks], node], …]` | the ranks have different things here |
 

@@ -277,7 +277,7 @@ def _locals(value: Any, name: str) -> list[tuple[Any, tuple[int, ...], tuple[int
     if hasattr(value, "local_shards"):
         shape = tuple(value.size())
         return [(shard.tensor.detach(), shape, tuple(shard.metadata.shard_offsets)) for shard in value.local_shards()]
-    if hasattr(value, "__create_chunk_list__") and hasattr(value, "to_local"):
+    if hasattr(value, "device_mesh") and hasattr(value, "to_local"):
         return _of_dtensor(value, name)
     if hasattr(value, "global_shape") and hasattr(value, "local_offsets"):
         return [
@@ -299,7 +299,12 @@ def _locals(value: Any, name: str) -> list[tuple[Any, tuple[int, ...], tuple[int
 
 
 def _of_dtensor(value: Any, name: str) -> list[tuple[Any, tuple[int, ...], tuple[int, ...]]]:
-    chunks = value.__create_chunk_list__()
+    from torch.distributed.checkpoint import planner_helpers
+
+    if value.device_mesh.get_coordinate() is None:
+        return []  # this rank is not in its mesh
+    # The same in all versions; `__create_chunk_list__` of the tensor itself came with 2.5.
+    chunks = planner_helpers._create_chunk_list(value)
     if len(chunks) != 1:
         raise UnsupportedError("a DTensor whose local tensor is not one box cannot be saved", [("tensor", name)])
     local = value.to_local().detach()

@@ -28,7 +28,14 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
 ];
 
 /// Environments that get the wheel of our own package.
-const WITH_WHEEL: [&str; 2] = ["python", "torch"];
+const WITH_WHEEL: [&str; 3] = ["python", "torch", OLDEST_TORCH];
+
+/// The oldest torch that is supported; tests of checkpoints find its interpreter by this variable.
+const OLDEST_TORCH: &str = "torch-oldest";
+const OLDEST_TORCH_VARIABLE: &str = "FOREBAY_TEST_TORCH_OLDEST";
+
+/// Modules of the package that import torch.
+const WITHOUT_EXAMPLES: [&str; 3] = ["_torch_data.py", "dcp/*", "torch_checkpointing.py"];
 
 /// Guides whose examples run.
 const GUIDES: [&str; 3] = ["python.md", "datasets.md", "checkpoints.md"];
@@ -63,12 +70,25 @@ pub(super) fn run(stage: &Stage<'_>, binary: &Path, heavy: bool, tally: &mut Tal
     }
     finish(stage, &mut clients, "clients", tally)?;
     for (name, file) in alone {
-        match environment(stage, &name) {
-            Ok(venv) => finish(stage, pytest(stage, binary, &venv, &name).arg(file), &name, tally)?,
+        match alone_tests(stage, binary, &name, &file) {
+            Ok(mut tests) => finish(stage, &mut tests, &name, tally)?,
             Err(reason) => tally.fail(format!("e2e {name}: {reason:#}")),
         }
     }
     the_package(stage, binary, &package, heavy, tally)
+}
+
+/// The tests of a file with an environment of its own.
+fn alone_tests(stage: &Stage<'_>, binary: &Path, name: &str, file: &Path) -> Result<Command> {
+    let mut tests = pytest(stage, binary, &environment(stage, name)?, name);
+    if file.ends_with("test_torch_dcp.py") {
+        tests.env(
+            OLDEST_TORCH_VARIABLE,
+            environment(stage, OLDEST_TORCH)?.bin("python"),
+        );
+    }
+    tests.arg(file);
+    Ok(tests)
 }
 
 /// The Python package: its wheel, installed as a user would, its tests, and the examples of its documentation.
@@ -98,8 +118,8 @@ fn the_package(
     examples
         .current_dir(folder)
         .args(["--doctest-modules", "--pyargs", "forebay", "--doctest-glob=*.md"])
-        // Imports torch, which has an environment of its own; it has no examples.
-        .arg("--ignore-glob=/*/forebay/_torch_data.py");
+        // Import torch, which has an environment of its own; they have no examples.
+        .args(WITHOUT_EXAMPLES.map(|glob| format!("--ignore-glob=/*/forebay/{glob}")));
     for guide in GUIDES {
         examples.arg(stage.workspace.root.join("docs/guides").join(guide));
     }
