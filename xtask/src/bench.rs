@@ -4,6 +4,7 @@
 //! one machine mean nothing on another. A bench builds the release binary, and itself, before it starts, so
 //! that the load generator is compiled as well as what it loads.
 
+mod checkpoint;
 mod client;
 mod congestion;
 mod dataset;
@@ -42,6 +43,8 @@ enum Name {
     Client(client::ClientArgs),
     /// Datasets: samples, tokens, start, resume, a slow lake, a small cache, many ranks; beside other libraries.
     Dataset(dataset::DatasetArgs),
+    /// Checkpoints: stall, durable saves, loads, views; beside memcpy, plain files and other libraries.
+    Checkpoint(checkpoint::CheckpointArgs),
     /// One writer of the yardstick for writes: md5 + write + fsync.
     #[command(hide = true)]
     Writer {
@@ -74,7 +77,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool> {
         Name::S3(options) if !cfg!(debug_assertions) => s3::run(&Workspace::find()?, options),
         Name::Client(options) if !cfg!(debug_assertions) => client::run(&Workspace::find()?, options),
         Name::Dataset(options) if !cfg!(debug_assertions) => dataset::run(&Workspace::find()?, options),
-        Name::S3(_) | Name::Client(_) | Name::Dataset(_) => again_in_release(&Workspace::find()?),
+        Name::Checkpoint(options) if !cfg!(debug_assertions) => checkpoint::run(&Workspace::find()?, options),
+        Name::S3(_) | Name::Client(_) | Name::Dataset(_) | Name::Checkpoint(_) => {
+            again_in_release(&Workspace::find()?)
+        }
     }
 }
 

@@ -1,0 +1,219 @@
+//! `cargo xtask bench checkpoint`: saves and loads of a 2.2 GB state beside memcpy, plain files and other libraries.
+//!
+//! The work is done by bench/checkpoint.py with the release wheel in an environment of its own; all groups share one node whose lake is a folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+
+use super::goals::{Bar, Figure, Goal, add_rows, figures, goal, groups, opening, shown};
+use super::node::{BenchNode, NodeArgs};
+use super::page::Page;
+use crate::command;
+use crate::tools::Venv;
+use crate::workspace::Workspace;
+
+const PAGE: &str = "docs/benchmarks/checkpoint.md";
+
+/// Memory of the node; half of it is for what is staged.
+const RAM: &str = "6GiB";
+
+/// How long and what.
+#[derive(Args)]
+pub(crate) struct CheckpointArgs {
+    /// How often each round is run.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only groups whose name contains this; the page is printed, not written.
+    #[arg(long)]
+    only: Option<String>,
+}
+
+const GOALS: [Goal; 23] = [
+    goal(
+        "stall",
+        "stall by memcpy",
+        "stall of a save into a warm arena, by memcpy of the same tensors into warm memory with as many threads",
+        "≤ 1.3",
+        Bar::AtMost(1.3),
+    ),
+    goal(
+        "stall",
+        "stall by dcp save",
+        "same, by a DCP save (synced)",
+        "≤ 0.15",
+        Bar::AtMost(0.15),
+    ),
+    goal(
+        "stall",
+        "durable by plain write",
+        "durable in the lake, hashed, by plain write and fsync",
+        "≤ 1.3",
+        Bar::AtMost(1.3),
+    ),
+    shown("stall", "node cpu", "CPU of the node for that, seconds per GB"),
+    shown(
+        "stall",
+        "dcp save by plain write",
+        "DCP save, two threads, by plain write and fsync",
+    ),
+    goal(
+        "busy",
+        "stall and slow-down by dcp save",
+        "stall and slow-down of steps that keep all cores busy, by a DCP save",
+        "≤ 0.5",
+        Bar::AtMost(0.5),
+    ),
+    goal(
+        "busy",
+        "durable by dcp save",
+        "durable meanwhile, by a DCP save on idle cores",
+        "≤ 3",
+        Bar::AtMost(3.0),
+    ),
+    shown(
+        "busy",
+        "dcp async stall and slow-down",
+        "DCP async_save, stall and slow-down of the same",
+    ),
+    goal(
+        "load",
+        "load by plain read",
+        "load into tensors that are there, proved, page cache warm, by plain read",
+        "≤ 1.3",
+        Bar::AtMost(1.3),
+    ),
+    goal(
+        "load",
+        "dcp load by ours",
+        "DCP load by ours",
+        "≥ 2",
+        Bar::AtLeast(2.0),
+    ),
+    goal(
+        "views",
+        "views memory",
+        "4 processes that open a 0.44 GB model as mapped views: memory of all, in copies",
+        "≤ 1.15",
+        Bar::AtMost(1.15),
+    ),
+    goal(
+        "views",
+        "views lake bytes",
+        "same, bytes from the lake, in copies",
+        "≤ 1.02",
+        Bar::AtMost(1.02),
+    ),
+    goal(
+        "frozen",
+        "bytes written again",
+        "second save with 90 % of the bytes unchanged: written, by all",
+        "≤ 0.12",
+        Bar::AtMost(0.12),
+    ),
+    goal(
+        "memory",
+        "memory",
+        "memory of trainer and node beyond state and arena, MiB",
+        "≤ 256",
+        Bar::AtMost(256.0),
+    ),
+    shown(
+        "others",
+        "torch save",
+        "torch.save and fsync, by plain write and fsync",
+    ),
+    shown(
+        "others",
+        "torch load",
+        "torch.load into the same tensors, by plain read",
+    ),
+    shown("others", "dcp save", "DCP save, by plain write and fsync"),
+    shown("others", "dcp load", "DCP load, by plain read"),
+    shown(
+        "others",
+        "safetensors save",
+        "safetensors save_file and fsync, by plain write and fsync",
+    ),
+    shown(
+        "others",
+        "safetensors load",
+        "safetensors load_file into the same tensors, by plain read",
+    ),
+    shown(
+        "others",
+        "torch_checkpointing save",
+        "torch_checkpointing save and sync, by plain write and fsync",
+    ),
+    shown(
+        "others",
+        "torch_checkpointing load",
+        "torch_checkpointing load, by plain read",
+    ),
+    shown("others", "state", "the state, GB"),
+];
+
+pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<bool> {
+    let load = super::load_average();
+    let python = environment(workspace)?;
+    let dir = workspace.target.join("bench/checkpoint");
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir)?;
+    let lake = format!("file://{}", dir.join("lake").display());
+    let node = BenchNode::start(&NodeArgs {
+        binary: &workspace.target.join("release/forebay"),
+        root: &dir.join("node"),
+        lake: &lake,
+        ram: RAM,
+        nvme: "0",
+    })?;
+    let mut page = Page::default();
+    for group in groups(&GOALS) {
+        if options.only.as_deref().is_some_and(|only| !group.contains(only)) {
+            continue;
+        }
+        let found = measure(workspace, &python, &node, options, &dir, group)?;
+        add_rows(&mut page, &GOALS, group, &found)?;
+    }
+    drop(node);
+    let _ = fs::remove_dir_all(&dir);
+    let again = format!("checkpoint --rounds {}", options.rounds);
+    let more = "A state of 2.2 GB in 492 tensors (bf16 weights, fp32 moments); lake and files of peers are folders of one file system. Every save of ours changes all \
+                values, is hashed (BLAKE3, CRC32C) and committed.";
+    let text = page.text("Checkpoints", &opening(&again, &load, more)?);
+    if options.only.is_none() {
+        fs::write(workspace.root.join(PAGE), text)?;
+        println!("wrote {PAGE}");
+    } else {
+        println!("\n{text}");
+    }
+    Ok(page.is_good())
+}
+
+/// The interpreter of an environment that holds the peers and the release wheel.
+fn environment(workspace: &Workspace) -> Result<PathBuf> {
+    let wheel = crate::wheel::build(workspace, "release")?;
+    let venv = Venv::ready(workspace, "torch")?;
+    crate::wheel::install(&venv, &wheel)?;
+    Ok(venv.bin("python"))
+}
+
+fn measure(
+    workspace: &Workspace,
+    python: &Path,
+    node: &BenchNode,
+    options: &CheckpointArgs,
+    dir: &Path,
+    group: &str,
+) -> Result<Vec<Figure>> {
+    let mut script = command::clean(python);
+    script.arg(workspace.root.join("bench/checkpoint.py")).arg(group);
+    script.arg("--socket").arg(&node.socket);
+    script.args(["--node-pid", &node.pid().to_string()]);
+    script.args(["--admin", &format!("http://{}", node.admin)]);
+    script.arg("--data").arg(dir);
+    script.args(["--rounds", &options.rounds.to_string()]);
+    figures(&mut script)
+}
