@@ -18,7 +18,7 @@ use forebay_client::{
 use forebay_core::wire::{
     self, BatchFrame, BatchItem, Failure, FrameHeader, HEADER_BYTES, Headers, Request, Sources,
 };
-use forebay_core::{Error, Kind};
+use forebay_core::{Error, Kind, crc32c};
 
 /// What went over a connection.
 struct Heard {

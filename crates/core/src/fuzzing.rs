@@ -10,6 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::wire::{Answer, BatchFrame, FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, Request, decode, encode};
 
+use crate::crc32c;
+
 /// Bytes as a frame of the wire: first as they are, then with a header that fits them, so that the checksum does not hide the parser.
 ///
 /// # Panics

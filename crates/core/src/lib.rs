@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod crc32c;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, Result};
+use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, Result, crc32c};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -14,7 +14,6 @@
     reason = "mapped memory that is shared between threads and with clients"
 )]
 
-mod checksum;
 mod frame;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use forebay_core::wire::Condition;
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::Remote;
 use super::objects::{path_of, version_of};

@@ -13,7 +13,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, crc32c};
 
 use super::PROTOCOL;
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Error, Kind};
+use crate::{Error, Kind, crc32c};
 
 fn parts(frame: &[u8]) -> (FrameHeader, &[u8]) {
     let (header, message) = frame.split_at(HEADER_BYTES);

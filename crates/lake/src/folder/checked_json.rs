@@ -2,7 +2,7 @@
 //!
 //! A person can read them, and a torn or damaged one is never taken for a whole one.
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

@@ -6,7 +6,7 @@
 
 use std::os::fd::OwnedFd;
 
-use forebay_core::{ObjectKey, Result};
+use forebay_core::{ObjectKey, Result, crc32c};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 

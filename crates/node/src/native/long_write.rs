@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::wire::{Answer, BeginWrite, Durability, FinishWrite, WritePart, WrittenFrom};
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use forebay_engine::{Finish, ObjectWrite, WriteReceipt, WriteRequest};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::wire::{Answer, BufferPlace, Condition, Durability, Headers, Put};
-use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
+use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version, crc32c};
 use forebay_engine::{Engine, Finish, WriteCondition, WriteReceipt, WriteRequest, kept_metadata_name};
 use forebay_lake::Attributes;
 use tokio::sync::oneshot;

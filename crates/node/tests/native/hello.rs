@@ -9,6 +9,8 @@ use forebay_node::{EmbeddedNode, EmbeddedOptions, Node, options::NodeOptions};
 
 use crate::fixture::{Client, TestNode, connect, receive, send};
 
+use forebay_core::crc32c;
+
 fn failure_kind(answer: Option<(Answer, Option<std::os::fd::OwnedFd>)>) -> String {
     match answer {
         Some((Answer::Failed(failure), None)) => failure.kind,

@@ -9,6 +9,8 @@ use forebay_core::wire::{
 
 use crate::fixture::{Client, LONG, TestNode, name, pattern};
 
+use forebay_core::crc32c;
+
 const SMALL_ARENA: &str = "staging = '8MiB'";
 
 fn kind(answer: Answer) -> String {

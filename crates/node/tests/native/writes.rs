@@ -6,6 +6,8 @@ use forebay_core::wire::{Answer, Condition, Request};
 
 use crate::fixture::{LONG, TestNode, name, pattern, put_of};
 
+use forebay_core::crc32c;
+
 fn kind(answer: Answer) -> String {
     match answer {
         Answer::Failed(failure) => failure.kind,

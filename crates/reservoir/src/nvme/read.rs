@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use forebay_core::{BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, Error, Kind, Result, page_bytes};
+use forebay_core::{BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, Error, Kind, Result, crc32c, page_bytes};
 use futures::future::join_all;
 use tokio::sync::oneshot;
 use tracing::warn;

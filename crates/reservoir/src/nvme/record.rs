@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::{BLOCKS_PER_PAGE, BlockMask, BucketName, ObjectKey, PageIndex, Version};
+use forebay_core::{BLOCKS_PER_PAGE, BlockMask, BucketName, ObjectKey, PageIndex, Version, crc32c};
 
 use super::space::{RUNS_MAX, Run, SEGMENT_UNITS, UNIT_BYTES};
 use crate::{ObjectId, ObjectVersion, PageKey};

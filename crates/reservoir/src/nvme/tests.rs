@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_core::{
-    BLOCK_BYTES, BlockMask, BucketName, Kind, ObjectKey, PageIndex, Version, page_bytes, page_count,
+    BLOCK_BYTES, BlockMask, BucketName, Kind, ObjectKey, PageIndex, Version, crc32c, page_bytes, page_count,
 };
 
 use super::segments::RawIo;

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use forebay_core::{BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, Error, Kind, PageIndex, Result, page_bytes};
+use forebay_core::{
+    BLOCK_BYTES, BLOCKS_PER_PAGE, BlockMask, Error, Kind, PageIndex, Result, crc32c, page_bytes,
+};
 use tokio::sync::oneshot;
 use tracing::warn;
 

@@ -11,9 +11,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use forebay_core::{BLOCK_BYTES, BlockMask};
+use forebay_core::{BLOCK_BYTES, BlockMask, crc32c};
 
-use super::checksum::block_checksum;
 use super::{Segment, SegmentId};
 use crate::arena::Extent;
 use crate::free_space::units_of;
@@ -208,7 +207,7 @@ impl Frame {
     pub(crate) fn corrupt(&self, blocks: BlockMask) -> BlockMask {
         let is_bad = |block: &u32| {
             let start = *block as usize * BLOCK;
-            block_checksum(self.slice(start, start + BLOCK)) != self.checksum(*block)
+            crc32c::crc32c(self.slice(start, start + BLOCK)) != self.checksum(*block)
         };
         let bad = blocks.intersect(self.present()).blocks().filter(is_bad);
         BlockMask(bad.fold(0, |mask, block| mask | 1 << block))

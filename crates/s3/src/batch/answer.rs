@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use forebay_core::wire::{BATCH_CHUNK_BYTES_MAX, BatchFrame, BatchItem, Failure, Item, Sources, encode};
-use forebay_core::{ByteRange, Error, Kind, Result};
+use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
 use forebay_reservoir::{Piece, PieceStream, Tier};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};

@@ -6,7 +6,7 @@
 
 use super::{BATCH_CHUNK_BYTES_MAX, BATCH_FRAME_BYTES_MAX, BatchFrame, BatchItem};
 use crate::wire::{Failure, FrameHeader, HEADER_BYTES, Sources, decode};
-use crate::{Error, Kind, Result};
+use crate::{Error, Kind, Result, crc32c};
 
 /// What the answer says next.
 #[derive(Debug, PartialEq, Eq)]
