@@ -1,7 +1,7 @@
 //! What every edge of a node calls: buckets and objects of a lake, read through the reservoir, written through
 //! to the lake.
 //!
-//! Read in this order: [`Engine`] (`engine.rs`), `bucket.rs`, `freshness.rs`, `read.rs`, `lease.rs`, `source.rs`, `write.rs`,
+//! Read in this order: [`Engine`] (`engine.rs`), `bucket.rs`, `freshness.rs`, `read.rs`, `pieces.rs`, `lease.rs`, `source.rs`, `write.rs`,
 //! `list.rs`, `step_view.rs`, `copy.rs`, `delete.rs`, `upload.rs`, `tag.rs`, `document.rs`. The flows are in docs/flows/.
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod lease;
 mod list;
 mod metadata_name;
 mod object;
+mod pieces;
 mod read;
 mod read_version;
 mod source;
@@ -33,5 +34,6 @@ pub use metadata_name::{kept_metadata_name, shown_metadata_name};
 pub use object::{
     ChecksumKind, CopyRequest, ObjectChecksum, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Tag,
 };
+pub use pieces::ObjectPieces;
 pub use upload::{CompleteRequest, CompletedPart, CreateUpload, PartCopy, PartInfo, PartRequest, UploadInfo};
 pub use write::{Finish, ObjectWrite, WriteCondition, WriteReceipt, WriteRequest};

@@ -1,12 +1,14 @@
 //! The values that readers of an object see.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, ObjectKey, Version};
 use forebay_lake::{Attributes, UpdateToken};
-use forebay_reservoir::{ObjectId, PieceStream, TrustDomain};
+use forebay_reservoir::{ObjectId, TrustDomain};
 use serde::{Deserialize, Serialize};
+
+use crate::ObjectPieces;
 
 /// A checksum that an S3 client gave with an object and gets back with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +101,7 @@ pub enum RangeRequest {
 #[derive(Debug)]
 pub enum ReadAnswer {
     /// The caller has this version already (304).
-    NotModified(Box<ObjectInfo>),
+    NotModified(Arc<ObjectInfo>),
     /// The object, first bytes at hand.
     Object(Box<ObjectRead>),
 }
@@ -107,11 +109,11 @@ pub enum ReadAnswer {
 /// A read that has begun: the first piece has been fetched and checked, so an error from here on is rare.
 pub struct ObjectRead {
     /// The version that all pieces belong to.
-    pub info: ObjectInfo,
+    pub info: Arc<ObjectInfo>,
     /// The bytes that will come; `None` for an empty object.
     pub range: Option<ByteRange>,
     /// The pieces, in order.
-    pub pieces: PieceStream,
+    pub pieces: ObjectPieces,
 }
 
 impl std::fmt::Debug for ObjectRead {

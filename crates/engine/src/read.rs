@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
-use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::bucket::Bucket;
-use crate::{Conditions, Engine, ObjectInfo, ObjectRead, RangeRequest, ReadAnswer, Verdict};
+use crate::{Conditions, Engine, ObjectInfo, ObjectPieces, ObjectRead, RangeRequest, ReadAnswer, Verdict};
 
 /// How often a read starts again because the object changed before its first byte.
 pub(crate) const RESTARTS_MAX: usize = 3;
@@ -28,7 +27,7 @@ impl Engine {
         for _ in 0..RESTARTS_MAX {
             match conditions.check(&info) {
                 Verdict::NotModified => {
-                    return Ok(ReadAnswer::NotModified(Box::new(ObjectInfo::clone(&info))));
+                    return Ok(ReadAnswer::NotModified(info));
                 }
                 Verdict::Failed => return Err(failed_condition(&info)),
                 Verdict::Proceed => {}
@@ -47,29 +46,17 @@ impl Engine {
 
     async fn start(&self, info: &Arc<ObjectInfo>, range: RangeRequest) -> Result<ObjectRead> {
         let Some(range) = resolve_range(range, info)? else {
-            let pieces = stream::empty().boxed();
             return Ok(ObjectRead {
-                info: ObjectInfo::clone(info),
+                info: Arc::clone(info),
                 range: None,
-                pieces,
+                pieces: ObjectPieces::none(),
             });
         };
-        let mut pieces = self.reservoir.read(&info.object_version(), range, &self.source);
-        let first = pieces
-            .next()
-            .await
-            .unwrap_or_else(|| Err(Error::new(Kind::Internal, "a read gave no piece")))?;
-        let (freshness, seen) = (Arc::clone(&self.freshness), Arc::clone(info));
-        let rest = pieces.inspect_err(move |error| {
-            if matches!(error.kind(), Kind::Changed | Kind::NotFound) {
-                freshness.outdate(&seen);
-            }
-        });
-        let pieces = stream::once(std::future::ready(Ok(first))).chain(rest).boxed();
+        let pieces = self.reservoir.read(&info.object_version(), range, &self.source);
         Ok(ObjectRead {
-            info: ObjectInfo::clone(info),
+            info: Arc::clone(info),
             range: Some(range),
-            pieces,
+            pieces: ObjectPieces::begin(pieces, info, &self.freshness).await?,
         })
     }
 }

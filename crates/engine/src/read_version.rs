@@ -6,25 +6,18 @@
 
 use std::sync::Arc;
 
-use forebay_core::{BucketName, ByteRange, Kind, ObjectKey, Result};
+use forebay_core::{BucketName, ByteRange, ObjectKey, Result};
 use forebay_reservoir::PieceStream;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 
-use crate::{Engine, ObjectInfo};
+use crate::{Engine, ObjectInfo, ObjectPieces};
 
 impl Engine {
     /// The bytes of this very version, in order, as they come. `Changed` or `NotFound`, at any piece, if the lake has another by now.
     #[must_use]
     pub fn read_version(&self, info: &ObjectInfo, range: ByteRange) -> PieceStream {
-        let (freshness, seen) = (Arc::clone(&self.freshness), Arc::new(info.clone()));
-        self.reservoir
-            .read(&info.object_version(), range, &self.source)
-            .inspect_err(move |error| {
-                if matches!(error.kind(), Kind::Changed | Kind::NotFound) {
-                    freshness.outdate(&seen);
-                }
-            })
-            .boxed()
+        let pieces = self.reservoir.read(&info.object_version(), range, &self.source);
+        ObjectPieces::of(pieces, Arc::new(info.clone()), &self.freshness).boxed()
     }
 
     /// Metadata of one object, asked of the lake now, however fresh the cached one is. Cancel-safe.

@@ -1,6 +1,7 @@
 //! What pages are keyed by.
 
 use forebay_core::PageIndex;
+use smallvec::SmallVec;
 
 use crate::ObjectVersion;
 
@@ -13,18 +14,19 @@ impl ObjectId {
     /// BLAKE3 over bucket, key, version and size, each with its length in front.
     #[must_use]
     pub fn of(object: &ObjectVersion) -> Self {
-        let mut hasher = blake3::Hasher::new();
+        // Gathered first: for so few bytes one call is several times quicker than a hasher that is fed.
+        let mut fields = SmallVec::<[u8; 256]>::new();
         for field in [
             object.bucket.as_str(),
             object.key.as_str(),
             object.version.as_str(),
         ] {
-            hasher.update(&(field.len() as u64).to_le_bytes());
-            hasher.update(field.as_bytes());
+            fields.extend_from_slice(&(field.len() as u64).to_le_bytes());
+            fields.extend_from_slice(field.as_bytes());
         }
-        hasher.update(&object.bytes.to_le_bytes());
+        fields.extend_from_slice(&object.bytes.to_le_bytes());
         let mut id = [0; 16];
-        id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        id.copy_from_slice(&blake3::hash(&fields).as_bytes()[..16]);
         Self(id)
     }
 }

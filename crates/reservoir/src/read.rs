@@ -126,7 +126,8 @@ impl Reservoir {
             abandoned: 0,
             starved: 0,
         };
-        futures::stream::try_unfold(reading, |mut reading| async move {
+        // Boxed, because it is moved from piece to piece.
+        futures::stream::try_unfold(Box::new(reading), |mut reading| async move {
             let piece = reading.next().await?;
             Ok(piece.map(|piece| (piece, reading)))
         })

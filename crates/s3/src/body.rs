@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Error, Kind};
-use forebay_reservoir::PieceStream;
+use forebay_reservoir::Piece;
 use futures::Stream;
 use http::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -142,17 +142,17 @@ impl Drop for RequestBody {
 }
 
 /// The pieces of an object as an answer's body.
-pub(crate) struct PieceBody {
+pub(crate) struct PieceBody<S> {
     /// The lock only makes the stream `Sync`; it is never taken.
-    pieces: Mutex<PieceStream>,
+    pieces: Mutex<S>,
     remaining_bytes: u64,
     context: Option<Arc<RequestContext>>,
     has_failed: bool,
 }
 
-impl PieceBody {
+impl<S> PieceBody<S> {
     /// `bytes` is how many the pieces must have together.
-    pub(crate) fn new(pieces: PieceStream, bytes: u64, context: Option<Arc<RequestContext>>) -> Self {
+    pub(crate) fn new(pieces: S, bytes: u64, context: Option<Arc<RequestContext>>) -> Self {
         Self {
             pieces: Mutex::new(pieces),
             remaining_bytes: bytes,
@@ -169,14 +169,14 @@ impl PieceBody {
     }
 }
 
-impl Stream for PieceBody {
+impl<S: Stream<Item = forebay_core::Result<Piece>> + Unpin> Stream for PieceBody<S> {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if self.has_failed {
             return Poll::Ready(None);
         }
-        let next = ready!(self.pieces.get_mut().as_mut().poll_next(cx));
+        let next = ready!(Pin::new(self.pieces.get_mut()).poll_next(cx));
         let short = self.remaining_bytes;
         let piece = match next {
             Some(Ok(piece)) => piece,
@@ -199,7 +199,7 @@ impl Stream for PieceBody {
     }
 }
 
-impl ByteStream for PieceBody {
+impl<S: Stream<Item = forebay_core::Result<Piece>> + Unpin> ByteStream for PieceBody<S> {
     fn remaining_length(&self) -> RemainingLength {
         usize::try_from(self.remaining_bytes)
             .map_or_else(|_| RemainingLength::unknown(), RemainingLength::new_exact)
@@ -279,7 +279,7 @@ impl Drop for ResponseBody {
 
 #[cfg(test)]
 mod tests {
-    use forebay_reservoir::{Piece, Tier};
+    use forebay_reservoir::{PieceStream, Tier};
     use futures::StreamExt;
 
     use super::*;
@@ -303,7 +303,7 @@ mod tests {
         futures::stream::iter(parts).boxed()
     }
 
-    async fn collect(body: PieceBody) -> (Vec<u8>, bool) {
+    async fn collect(body: PieceBody<PieceStream>) -> (Vec<u8>, bool) {
         let items: Vec<_> = body.collect().await;
         let failed = items.iter().any(Result::is_err);
         (

@@ -230,7 +230,8 @@ fn check_signed_headers(headers: &HeaderMap, signed: &[&str]) -> Result<(), Refu
         }
     }
     for name in signed {
-        if !headers.contains_key(*name) {
+        let mut values = headers.get_all(*name).iter().peekable();
+        if values.peek().is_none() {
             let message =
                 format!("the signature covers the header '{name}', but the request does not have it");
             return Err(Refusal::new(
@@ -240,7 +241,7 @@ fn check_signed_headers(headers: &HeaderMap, signed: &[&str]) -> Result<(), Refu
             ));
         }
         let is_text = |value: &http::HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
-        if !headers.get_all(*name).iter().all(is_text) {
+        if !values.all(is_text) {
             let message = format!("the header '{name}' is not UTF-8");
             return Err(Refusal::bad("InvalidArgument", message));
         }
@@ -254,6 +255,9 @@ fn unsigned(name: &str) -> Refusal {
 }
 
 fn check_unique(headers: &HeaderMap) -> Result<(), Refusal> {
+    if headers.keys_len() == headers.len() {
+        return Ok(()); // Nothing is there twice, as nearly always.
+    }
     for name in UNIQUE_HEADERS {
         if headers.get_all(name).iter().nth(1).is_some() {
             return Err(Refusal::bad(

@@ -3,8 +3,7 @@
 //! Ignoring a wish for encryption, a lock or a grant would leave an object in a state that its owner did not
 //! ask for. What only names the default (`STANDARD` storage, a `private` ACL) is accepted.
 
-use http::HeaderMap;
-use http::header::HeaderName;
+use http::{HeaderMap, HeaderValue};
 
 use crate::refusal::Refusal;
 
@@ -14,31 +13,30 @@ pub(crate) fn refuse_headers(headers: &HeaderMap) -> Result<(), Refusal> {
     let asks_for_nothing = |name: &str| {
         name == "x-amz-bucket-object-lock-enabled" && headers.get(name).is_some_and(|value| value == "false")
     };
-    for name in headers
-        .keys()
-        .map(HeaderName::as_str)
-        .filter(|name| name.starts_with("x-amz-") && !asks_for_nothing(name))
-    {
-        refuse_name(name)?;
-    }
-    if let Some(class) = headers.get("x-amz-storage-class")
-        && class != "STANDARD"
-    {
-        return Err(Refusal::bad(
-            "InvalidStorageClass",
-            "the only storage class here is STANDARD",
-        ));
-    }
-    let is_default_acl = |acl: &http::HeaderValue| {
-        ["private", "bucket-owner-full-control", "bucket-owner-read"]
-            .iter()
-            .any(|default| acl == default)
-    };
-    if headers.get("x-amz-acl").is_some_and(|acl| !is_default_acl(acl)) {
-        let message = "access is given by access keys and by public_read buckets, not by ACLs";
-        return Err(Refusal::bad("AccessControlListNotSupported", message));
+    for (name, value) in headers {
+        let name = name.as_str();
+        if name.starts_with("x-amz-") && !asks_for_nothing(name) {
+            refuse_name(name)?;
+            refuse_value(name, value)?;
+        }
     }
     Ok(())
+}
+
+/// Refuses what may be asked for, but not like this.
+fn refuse_value(name: &str, value: &HeaderValue) -> Result<(), Refusal> {
+    const DEFAULT_ACLS: [&str; 3] = ["private", "bucket-owner-full-control", "bucket-owner-read"];
+    match name {
+        "x-amz-storage-class" if value != "STANDARD" => Err(Refusal::bad(
+            "InvalidStorageClass",
+            "the only storage class here is STANDARD",
+        )),
+        "x-amz-acl" if !DEFAULT_ACLS.iter().any(|default| value == default) => {
+            let message = "access is given by access keys and by public_read buckets, not by ACLs";
+            Err(Refusal::bad("AccessControlListNotSupported", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a presigned URL that carries such a header as a query parameter, as some SDKs do.
@@ -73,6 +71,8 @@ fn refuse_name(name: &str) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use http::header::HeaderName;
+
     use super::*;
 
     fn refused(name: &'static str, value: &'static str) -> Option<&'static str> {

@@ -43,7 +43,7 @@ pub(crate) async fn get(api: &Api, request: Ask<GetObjectInput>) -> Answer<GetOb
     let bytes = read.range.map_or(0, ByteRange::len);
     let body = (bytes > 0).then(|| StreamingBlob::new(PieceBody::new(read.pieces, bytes, context)));
     let shown = Shown::new(&read.info, range, read.range, input.checksum_mode.as_ref());
-    Ok(S3Response::new(shown.into_get(read.info, body)))
+    Ok(S3Response::new(shown.into_get(&read.info, body)))
 }
 
 /// `HeadObject`.
@@ -83,7 +83,7 @@ pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<Hea
         // `s3s` has no field for it here.
         overrides.insert(TAGGING_COUNT, HeaderValue::from(count));
     }
-    Ok(S3Response::with_headers(shown.into_head(info), overrides))
+    Ok(S3Response::with_headers(shown.into_head(&info), overrides))
 }
 
 /// `GetObjectAttributes`.
@@ -247,6 +247,41 @@ fn checksum_type(checksums: &[ObjectChecksum]) -> Option<ChecksumType> {
         .map(|first| ChecksumType::from_static(checksum::kind_name(first.kind)))
 }
 
+/// `s3s` has two types with these fields; what goes into them is said once.
+macro_rules! output {
+    ($output:ident, $shown:expr, $kept:expr) => {
+        $output {
+            accept_ranges: Some("bytes".to_owned()),
+            cache_control: $kept.cache_control.clone(),
+            checksum_crc32: $shown.checksums.crc32,
+            checksum_crc32c: $shown.checksums.crc32c,
+            checksum_crc64nvme: $shown.checksums.crc64nvme,
+            checksum_sha1: $shown.checksums.sha1,
+            checksum_sha256: $shown.checksums.sha256,
+            checksum_type: $shown.checksum_type,
+            content_disposition: $kept.content_disposition.clone(),
+            content_encoding: $kept.content_encoding.clone(),
+            content_language: $kept.content_language.clone(),
+            content_length: Some($shown.content_length),
+            content_range: $shown.content_range,
+            content_type: Some(
+                $kept
+                    .content_type
+                    .as_deref()
+                    .unwrap_or(DEFAULT_CONTENT_TYPE)
+                    .to_owned(),
+            ),
+            e_tag: Some($shown.e_tag),
+            expires: $shown.expires,
+            last_modified: Some($shown.last_modified),
+            metadata: $shown.metadata,
+            missing_meta: $shown.missing_meta,
+            parts_count: $shown.parts_count,
+            ..Default::default()
+        }
+    };
+}
+
 /// What GET and HEAD show alike.
 struct Shown {
     content_length: i64,
@@ -301,65 +336,15 @@ impl Shown {
         }
     }
 
-    fn into_get(self, info: ObjectInfo, body: Option<StreamingBlob>) -> GetObjectOutput {
-        let kept = info.attributes;
+    fn into_get(self, info: &ObjectInfo, body: Option<StreamingBlob>) -> GetObjectOutput {
         GetObjectOutput {
-            accept_ranges: Some("bytes".to_owned()),
             body,
-            cache_control: kept.cache_control,
-            checksum_crc32: self.checksums.crc32,
-            checksum_crc32c: self.checksums.crc32c,
-            checksum_crc64nvme: self.checksums.crc64nvme,
-            checksum_sha1: self.checksums.sha1,
-            checksum_sha256: self.checksums.sha256,
-            checksum_type: self.checksum_type,
-            content_disposition: kept.content_disposition,
-            content_encoding: kept.content_encoding,
-            content_language: kept.content_language,
-            content_length: Some(self.content_length),
-            content_range: self.content_range,
-            content_type: Some(
-                kept.content_type
-                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
-            ),
-            e_tag: Some(self.e_tag),
-            expires: self.expires,
-            last_modified: Some(self.last_modified),
-            metadata: self.metadata,
-            missing_meta: self.missing_meta,
-            parts_count: self.parts_count,
             tag_count: self.tag_count,
-            ..Default::default()
+            ..output!(GetObjectOutput, self, &info.attributes)
         }
     }
 
-    fn into_head(self, info: ObjectInfo) -> HeadObjectOutput {
-        let kept = info.attributes;
-        HeadObjectOutput {
-            accept_ranges: Some("bytes".to_owned()),
-            cache_control: kept.cache_control,
-            checksum_crc32: self.checksums.crc32,
-            checksum_crc32c: self.checksums.crc32c,
-            checksum_crc64nvme: self.checksums.crc64nvme,
-            checksum_sha1: self.checksums.sha1,
-            checksum_sha256: self.checksums.sha256,
-            checksum_type: self.checksum_type,
-            content_disposition: kept.content_disposition,
-            content_encoding: kept.content_encoding,
-            content_language: kept.content_language,
-            content_length: Some(self.content_length),
-            content_range: self.content_range,
-            content_type: Some(
-                kept.content_type
-                    .unwrap_or_else(|| DEFAULT_CONTENT_TYPE.to_owned()),
-            ),
-            e_tag: Some(self.e_tag),
-            expires: self.expires,
-            last_modified: Some(self.last_modified),
-            metadata: self.metadata,
-            missing_meta: self.missing_meta,
-            parts_count: self.parts_count,
-            ..Default::default()
-        }
+    fn into_head(self, info: &ObjectInfo) -> HeadObjectOutput {
+        output!(HeadObjectOutput, self, &info.attributes)
     }
 }
