@@ -10,6 +10,7 @@ use forebay_core::wire::ItemRange;
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_reservoir::{Leased, LeasedTiers, ObjectId, ObjectVersion};
 
+use crate::bucket::Bucket;
 use crate::read::{RESTARTS_MAX, changing_too_fast};
 use crate::{Engine, ObjectInfo};
 
@@ -24,6 +25,19 @@ pub struct LeaseRequest<'a> {
     pub range: &'a ItemRange,
     /// The version that it must have; `None` takes the current one.
     pub version: Option<&'a Version>,
+}
+
+impl LeaseRequest<'_> {
+    /// Which bytes of this version are meant; `Changed` if another one is wanted.
+    fn range_of(&self, info: &ObjectInfo) -> Result<Option<ByteRange>> {
+        match self.version {
+            Some(wanted) if *wanted != info.version => Err(other_version(info, wanted)),
+            _ => {
+                let range = self.range.resolve(info.bytes);
+                range.map_err(|error| error.with("key", &info.key))
+            }
+        }
+    }
 }
 
 /// Bytes of one version of an object, held where they lie.
@@ -97,19 +111,9 @@ impl Engine {
         request: LeaseRequest<'_>,
         mut place: impl FnMut(u64) -> Result<LeasePlace> + Send,
     ) -> Result<ObjectLease> {
-        let bucket = self.buckets.open(request.bucket)?;
-        let mut info = self.info(&bucket, request.key).await?;
-        if request.version.is_some_and(|version| *version != info.version) {
-            info = self.refresh(&bucket, request.key).await?;
-        }
+        let (bucket, mut info) = self.wanted(&request).await?;
         for _ in 0..RESTARTS_MAX {
-            if let Some(version) = request.version
-                && *version != info.version
-            {
-                return Err(other_version(&info, version));
-            }
-            let range = request.range.resolve(info.bytes);
-            let Some(range) = range.map_err(|error| error.with("key", &info.key))? else {
+            let Some(range) = request.range_of(&info)? else {
                 return Ok(ObjectLease {
                     info,
                     range: None,
@@ -158,19 +162,9 @@ impl Engine {
     ///
     /// Errors: as [`Self::lease`], but for `Busy`. Cancel-safe: fills go on.
     pub async fn prepare(&self, request: LeaseRequest<'_>) -> Result<LeasedTiers> {
-        let bucket = self.buckets.open(request.bucket)?;
-        let mut info = self.info(&bucket, request.key).await?;
-        if request.version.is_some_and(|version| *version != info.version) {
-            info = self.refresh(&bucket, request.key).await?;
-        }
+        let (bucket, mut info) = self.wanted(&request).await?;
         for _ in 0..RESTARTS_MAX {
-            if let Some(version) = request.version
-                && *version != info.version
-            {
-                return Err(other_version(&info, version));
-            }
-            let range = request.range.resolve(info.bytes);
-            let Some(range) = range.map_err(|error| error.with("key", &info.key))? else {
+            let Some(range) = request.range_of(&info)? else {
                 return Ok(LeasedTiers::default());
             };
             if self.reservoir.is_prepared(&info.object_id(), range) {
@@ -189,6 +183,16 @@ impl Engine {
             }
         }
         Err(changing_too_fast(&bucket, request.key))
+    }
+
+    /// The object as it is known; asked for again if it is known with another version than is wanted.
+    async fn wanted(&self, request: &LeaseRequest<'_>) -> Result<(Arc<Bucket>, Arc<ObjectInfo>)> {
+        let bucket = self.buckets.open(request.bucket)?;
+        let mut info = self.info(&bucket, request.key).await?;
+        if request.version.is_some_and(|version| *version != info.version) {
+            info = self.refresh(&bucket, request.key).await?;
+        }
+        Ok((bucket, info))
     }
 
     async fn lease_range(&self, info: &ObjectInfo, range: ByteRange, place: LeasePlace) -> Result<Leased> {

@@ -6,6 +6,7 @@
 //! trait through `object_store`. All speak HTTP/1.1 with many pooled connections: one HTTP/2 connection caps the
 //! rate of a whole node.
 
+mod chunks;
 pub(crate) mod credentials;
 pub(crate) mod generic;
 pub(crate) mod http;

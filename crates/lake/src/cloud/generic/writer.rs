@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::GenericLake;
 use super::convert::{attributes_of, mode_of};
+use crate::cloud::chunks::{Chunks, failed_already, late_md5};
 use crate::etag::check_md5;
 use crate::{LakeWriter, PutOptions, PutReceipt};
 
@@ -27,8 +28,7 @@ pub(super) struct GenericWriter {
     key: ObjectKey,
     options: PutOptions,
     part_bytes: u64,
-    chunks: Vec<Bytes>,
-    chunks_bytes: u64,
+    chunks: Chunks,
     md5: Md5,
     upload: Option<Upload>,
     has_failed: bool,
@@ -55,8 +55,7 @@ impl GenericWriter {
             key,
             options,
             part_bytes,
-            chunks: Vec::new(),
-            chunks_bytes: 0,
+            chunks: Chunks::default(),
             md5: Md5::new(),
             upload: None,
             has_failed: false,
@@ -64,19 +63,15 @@ impl GenericWriter {
     }
 
     /// Equal parts, because some stores insist on them.
-    async fn add(&mut self, mut bytes: Bytes) -> Result<()> {
+    async fn add(&mut self, bytes: Bytes) -> Result<()> {
         if self.options.md5.is_some() {
             self.md5.update(&bytes);
         }
-        while self.chunks_bytes + bytes.len() as u64 > self.part_bytes {
-            let cut = usize::try_from(self.part_bytes - self.chunks_bytes).unwrap_or(bytes.len());
-            self.chunks.push(bytes.split_to(cut));
-            self.chunks_bytes = 0;
-            let part = mem::take(&mut self.chunks);
+        self.chunks.push(bytes);
+        while self.chunks.bytes() > self.part_bytes {
+            let part = self.chunks.take(self.part_bytes);
             self.send(part).await?;
         }
-        self.chunks_bytes += bytes.len() as u64;
-        self.chunks.push(bytes);
         Ok(())
     }
 
@@ -113,7 +108,7 @@ impl GenericWriter {
     }
 
     async fn finish_upload(&mut self, options: &PutOptions) -> Result<PutReceipt> {
-        let rest = mem::take(&mut self.chunks);
+        let rest = self.chunks.take_all();
         self.send(rest).await?;
         let Some(upload) = &mut self.upload else {
             return Err(Error::new(Kind::Internal, "no upload is open"));
@@ -123,10 +118,7 @@ impl GenericWriter {
             join_one(&mut upload.in_flight, &wrong).await?;
         }
         if options.md5.is_some() && self.options.md5.is_none() {
-            return Err(Error::new(
-                Kind::InvalidInput,
-                "the MD5 of a long body must be announced before its first byte",
-            ));
+            return Err(late_md5());
         }
         check_md5(options.md5, mem::take(&mut self.md5).finalize().into())?;
         self.lake.check_condition(&self.key, &options.mode).await?;
@@ -135,7 +127,7 @@ impl GenericWriter {
     }
 
     async fn put(&mut self, options: &PutOptions) -> Result<PutReceipt> {
-        let chunks = mem::take(&mut self.chunks);
+        let chunks = self.chunks.take_all();
         if options.md5.is_some() {
             let mut md5 = Md5::new();
             chunks.iter().for_each(|chunk| md5.update(chunk));
@@ -173,10 +165,7 @@ async fn join_one(
 impl LakeWriter for GenericWriter {
     async fn write(&mut self, bytes: Bytes) -> Result<()> {
         if self.has_failed {
-            return Err(
-                Error::new(Kind::InvalidInput, "this write has failed already; start again")
-                    .with("key", &self.key),
-            );
+            return Err(failed_already(&self.key));
         }
         self.has_failed = true;
         self.add(bytes).await?;
@@ -190,10 +179,7 @@ impl LakeWriter for GenericWriter {
 
     async fn finish(mut self: Box<Self>, options: PutOptions) -> Result<PutReceipt> {
         if self.has_failed {
-            return Err(
-                Error::new(Kind::InvalidInput, "this write has failed already; start again")
-                    .with("key", &self.key),
-            );
+            return Err(failed_already(&self.key));
         }
         if self.upload.is_none() {
             return self.put(&options).await;

@@ -14,6 +14,7 @@ use md5::{Digest, Md5};
 use tokio::task::JoinSet;
 
 use super::S3Lake;
+use crate::cloud::chunks::{Chunks, failed_already, late_md5};
 use crate::etag::{PART_NUMBER_MAX, check_md5};
 use crate::{LakeWriter, PartNumber, PartReceipt, PutOptions, PutReceipt, UploadId};
 
@@ -29,8 +30,7 @@ pub(super) struct S3Writer {
     key: ObjectKey,
     options: PutOptions,
     bytes_hint: u64,
-    chunks: Vec<Bytes>,
-    chunks_bytes: u64,
+    chunks: Chunks,
     /// Only when there is an MD5 to compare with.
     md5: Option<Md5>,
     upload: Option<Upload>,
@@ -53,8 +53,7 @@ impl S3Writer {
             key,
             options,
             bytes_hint,
-            chunks: Vec::new(),
-            chunks_bytes: 0,
+            chunks: Chunks::default(),
             md5,
             upload: None,
             has_failed: false,
@@ -65,9 +64,8 @@ impl S3Writer {
         if let Some(md5) = &mut self.md5 {
             md5.update(&bytes);
         }
-        self.chunks_bytes += bytes.len() as u64;
         self.chunks.push(bytes);
-        while self.chunks_bytes > self.part_bytes() {
+        while self.chunks.bytes() > self.part_bytes() {
             let part_bytes = self.part_bytes();
             if self.upload.is_none() {
                 let id = self
@@ -81,7 +79,7 @@ impl S3Writer {
                     done: Vec::new(),
                 });
             }
-            let part = self.take(part_bytes);
+            let part = self.chunks.take(part_bytes);
             self.send(part).await?;
         }
         Ok(())
@@ -93,30 +91,6 @@ impl S3Writer {
             .as_ref()
             .map_or(0, |upload| u64::from(upload.next_number) - 1);
         part_bytes(self.bytes_hint, sent)
-    }
-
-    /// The first `bytes` of what is waiting.
-    fn take(&mut self, bytes: u64) -> Vec<Bytes> {
-        let mut part = Vec::new();
-        let mut missing = bytes;
-        let mut rest = mem::take(&mut self.chunks).into_iter();
-        for mut chunk in rest.by_ref() {
-            if chunk.len() as u64 <= missing {
-                missing -= chunk.len() as u64;
-                part.push(chunk);
-                continue;
-            }
-            let cut = usize::try_from(missing).expect("less than the chunk's length");
-            let head = chunk.split_to(cut);
-            if !head.is_empty() {
-                part.push(head);
-            }
-            self.chunks.push(chunk);
-            break;
-        }
-        self.chunks.extend(rest);
-        self.chunks_bytes = self.chunks_bytes.saturating_sub(bytes);
-        part
     }
 
     /// Starts a part; waits while too many are on their way.
@@ -143,8 +117,8 @@ impl S3Writer {
     }
 
     async fn finish_upload(&mut self, options: &PutOptions) -> Result<PutReceipt> {
-        let rest = mem::take(&mut self.chunks);
-        if !rest.is_empty() {
+        if !self.chunks.is_empty() {
+            let rest = self.chunks.take_all();
             self.send(rest).await?;
         }
         let md5 = mem::take(&mut self.md5);
@@ -156,12 +130,7 @@ impl S3Writer {
         }
         match (options.md5, md5) {
             (Some(announced), Some(md5)) => check_md5(Some(announced), md5.finalize().into())?,
-            (Some(_), None) => {
-                return Err(Error::new(
-                    Kind::InvalidInput,
-                    "the MD5 of a long body must be announced before its first byte",
-                ));
-            }
+            (Some(_), None) => return Err(late_md5()),
             (None, _) => {}
         }
         upload.done.sort_by_key(|part| part.number);
@@ -199,10 +168,7 @@ impl Drop for S3Writer {
 impl LakeWriter for S3Writer {
     async fn write(&mut self, bytes: Bytes) -> Result<()> {
         if self.has_failed {
-            return Err(
-                Error::new(Kind::InvalidInput, "this write has failed already; start again")
-                    .with("key", &self.key),
-            );
+            return Err(failed_already(&self.key));
         }
         // A write that is cancelled here or fails has lost bytes, so nothing may follow it.
         self.has_failed = true;
@@ -219,15 +185,12 @@ impl LakeWriter for S3Writer {
 
     async fn finish(mut self: Box<Self>, options: PutOptions) -> Result<PutReceipt> {
         if self.has_failed {
-            return Err(
-                Error::new(Kind::InvalidInput, "this write has failed already; start again")
-                    .with("key", &self.key),
-            );
+            return Err(failed_already(&self.key));
         }
         let receipt = if self.upload.is_some() {
             self.finish_upload(&options).await
         } else {
-            let chunks = mem::take(&mut self.chunks);
+            let chunks = self.chunks.take_all();
             self.lake.put_chunks(&self.key, chunks, &options).await
         };
         receipt.map_err(|error| self.lake.at(error, &self.key))
