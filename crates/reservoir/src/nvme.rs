@@ -63,6 +63,9 @@ const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// The journal never gets less room than this.
 const JOURNAL_BYTES_MIN: u64 = 128 << 10;
 
+/// Heap that the index takes for each byte of its records: 0.6 to 1 KB for the page of a small object, whose records have about 200 bytes.
+const HEAP_PER_RECORD_BYTE: u64 = 5;
+
 /// Where the tier lives and how much it may hold.
 #[derive(Debug, Clone)]
 pub(crate) struct NvmeOptions {
@@ -70,6 +73,8 @@ pub(crate) struct NvmeOptions {
     pub(crate) dir: PathBuf,
     /// Bytes of segment files, their headers and the index journal together.
     pub(crate) budget_bytes: u64,
+    /// Memory for the index, about; beyond it pages are evicted although there is room on the disk.
+    pub(crate) index_bytes_max: u64,
 }
 
 /// Counters and gauges at one moment.
@@ -118,17 +123,19 @@ struct Shares {
     capacity_units: u64,
     /// For old and new journal together.
     journal_bytes: u64,
-    /// Records of everything live, at most: a journal is rewritten at twice that.
+    /// Records of everything live, at most: a journal is rewritten at twice that, and the index in memory grows with them.
     record_bytes_max: u64,
 }
 
 impl Shares {
-    fn of(budget_bytes: u64) -> Self {
+    fn of(options: &NvmeOptions) -> Self {
+        let budget_bytes = options.budget_bytes;
         let journal_bytes = (budget_bytes / 16).max(JOURNAL_BYTES_MIN);
+        let record_bytes_max = journal_bytes / 3 - (16 << 10);
         Self {
             capacity_units: (budget_bytes - journal_bytes) / UNIT_BYTES,
             journal_bytes,
-            record_bytes_max: journal_bytes / 3 - (16 << 10),
+            record_bytes_max: record_bytes_max.min(options.index_bytes_max / HEAP_PER_RECORD_BYTE),
         }
     }
 }
@@ -182,7 +189,7 @@ impl NvmeStore {
         raw: Arc<dyn RawIo>,
         eviction: Box<dyn Eviction>,
     ) -> Result<Arc<Self>> {
-        let shares = Shares::of(options.budget_bytes);
+        let shares = Shares::of(options);
         let mut folder = Folder::open(&options.dir, shares.capacity_units)?;
         let returned = Arc::new(Returned::default());
         let replay = Replay::new(

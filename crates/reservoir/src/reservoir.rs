@@ -54,6 +54,11 @@ pub struct Reservoir {
     _fault_in: FaultIn,
 }
 
+/// The index of the NVMe tier may take one part in this many of the RAM budget beside it, and never less than the minimum: enough for
+/// 200,000 pages of small objects.
+const NVME_INDEX_SHARE: u64 = 4;
+const NVME_INDEX_BYTES_MIN: u64 = 192 << 20;
+
 impl Reservoir {
     /// Opens both tiers; quick, and no memory is touched before it is needed.
     pub async fn open(options: ReservoirOptions) -> Result<Arc<Self>> {
@@ -64,6 +69,7 @@ impl Reservoir {
                 let nvme = NvmeOptions {
                     dir: options.nvme_dir,
                     budget_bytes,
+                    index_bytes_max: NVME_INDEX_BYTES_MIN.max(options.ram_bytes / NVME_INDEX_SHARE),
                 };
                 let eviction = Rounds::new(Arc::clone(&plans));
                 let store = NvmeStore::open(nvme, Box::new(eviction)).await?;

@@ -26,6 +26,7 @@ pub(super) fn options(dir: &Path, budget_bytes: u64) -> NvmeOptions {
     NvmeOptions {
         dir: dir.to_owned(),
         budget_bytes,
+        index_bytes_max: u64::MAX,
     }
 }
 

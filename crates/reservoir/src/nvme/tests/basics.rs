@@ -241,3 +241,25 @@ async fn a_budget_too_small_to_work_is_refused() {
         .unwrap_err();
     assert_eq!(error.kind(), Kind::InvalidInput);
 }
+
+#[tokio::test]
+async fn many_small_pages_do_not_outgrow_the_memory_of_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let index_bytes_max = 200 << 10;
+    let options = NvmeOptions {
+        index_bytes_max,
+        ..options(dir.path(), 64 * MIB)
+    };
+    let store = NvmeStore::open(options, Box::new(S3Fifo::new())).await.unwrap();
+    let objects: Vec<_> = (0..1000).map(|n| object(&format!("o{n}"), 100)).collect();
+    for object in &objects {
+        put(&store, object).await;
+    }
+    let record_bytes = store.index.lock().totals().record_bytes;
+    assert!(
+        record_bytes * HEAP_PER_RECORD_BYTE <= index_bytes_max,
+        "{record_bytes}"
+    );
+    assert!(store.stats().evicted_pages > 0);
+    assert!(has(&store, &objects[999]).await, "the newest is there");
+}
