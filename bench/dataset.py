@@ -6,6 +6,7 @@ the node together, from the kernel's clocks of processes; contenders alternate A
 
 import argparse
 import json
+import multiprocessing
 import pathlib
 import statistics
 import sys
@@ -147,7 +148,77 @@ def group_index(args: argparse.Namespace) -> None:
     emit("index", found[1:])
 
 
-GROUPS = {"images": group_images, "tokens": group_tokens, "resume": group_resume, "index": group_index}
+def lake_bytes(args: argparse.Namespace) -> float:
+    return lake_counter(args, "forebay_lake_read_bytes_total")
+
+
+def group_lake(args: argparse.Namespace) -> None:
+    """A cold node before a lake with a latency and a rate: the first batch, and the rate of the epoch behind it."""
+    latency, rate = 0.020, 200e6
+    dataset = images(args).index(rebuild="never")
+    with dataset.loader(batch_size=BATCH, shuffle="window", seed=7) as loader:
+        batches = iter(loader)
+        start = time.perf_counter()
+        first = next(batches)
+        took = time.perf_counter() - start
+        size = sum(len(view) for view in first["jpg"])
+        emit("first batch", [took])
+        emit("first batch by ideal", [took / (3 * latency + size / rate)])
+        emit("first batch latencies", [(took - size / rate) / latency])
+        before, start = lake_bytes(args), time.perf_counter()
+        for _ in batches:
+            pass
+        emit("steady rate", [(lake_bytes(args) - before) / (time.perf_counter() - start) / rate])
+
+
+def group_half(args: argparse.Namespace) -> None:
+    """The second epoch through a cache of half the data: what came from the cache, by what could have come."""
+    cache, ahead = 512 << 20, 128 << 20
+    dataset = images(args).index()
+    total = sum(size for _, _, size in dataset.shards)
+    with dataset.loader(batch_size=BATCH, shuffle="window", seed=7) as loader:
+        for _ in loader:
+            pass
+        before = lake_bytes(args)
+        for _ in loader:
+            pass
+        cached = 1 - (lake_bytes(args) - before) / total
+    emit("half", [cached / ((cache - ahead) / total)])
+    emit("half share", [cached])
+
+
+RANKS = 8
+
+
+def rank_of_job(args: argparse.Namespace, rank: int) -> float:
+    """One rank of a job reads its share of an epoch; its own memory at the most, in bytes."""
+
+    def own() -> float:
+        lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+        return sum(float(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+    dataset = images(args).index()
+    before = most = own()
+    with dataset.loader(batch_size=BATCH, shuffle="window", seed=7, rank=rank, world_size=RANKS) as loader:
+        for batch in loader:
+            most = max(most, own())
+            del batch
+    return most - before
+
+
+def group_ranks(args: argparse.Namespace) -> None:
+    """A job of eight processes on a cold node: bytes from the lake and memory of all, by the size of the data."""
+    total = sum(size for _, _, size in images(args).index().shards)
+    before = lake_bytes(args)
+    with multiprocessing.get_context("spawn").Pool(RANKS) as pool:
+        own = pool.starmap(rank_of_job, [(args, rank) for rank in range(RANKS)])
+    emit("ranks lake", [(lake_bytes(args) - before) / total])
+    held = lake_counter(args, "forebay_ram_held_bytes")
+    emit("ranks memory", [(held + sum(own)) / total])
+
+
+GROUPS = {"lake": group_lake, "half": group_half, "ranks": group_ranks}
+GROUPS |= {"images": group_images, "tokens": group_tokens, "resume": group_resume, "index": group_index}
 
 
 def main() -> None:

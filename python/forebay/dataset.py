@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
 #: Bytes of a file of numpy's that certainly hold its header.
 NPY_HEADER_BYTES = 64 << 10
+#: A condition: column, operator, value; a list of values for `in` and `not in`.
+Condition = tuple[str, str, Any]
+#: Conditions of which all must hold, or lists of them of which one must.
+Filter = Sequence[Condition] | Sequence[Sequence[Condition]]
 #: Told how far the building of an index is: bytes done, bytes in all, shards done, shards in all.
 Progress = Callable[[int, int, int, int], None]
 
 
 class Dataset:
-    """Samples of tar, TFRecord, MDS, JSONL, token or raw files in a lake. Nothing is read before the first use.
+    """Samples of tar, TFRecord, MDS, Parquet, JSONL, token or raw files in a lake. Nothing is read before it is used.
 
     The first use looks for the shards and their index; where there is none, every shard is read once to build it, and
     it is stored beside the data (`.forebay/`). The dataset then is what it was at that moment: a shard that is replaced
@@ -36,12 +41,17 @@ class Dataset:
         names: `forebay://bucket/dir/{0000..1023}.tar`; unions with `::`; a folder that ends in `/`; or a list of these.
         fields: How fields are read: `{"jpg": "bytes", "cls": int}`; others are not. If left out: all, as they are.
         node: The node; `forebay.connect()` if left out.
-        format: `tar`, `tfrecord`, `mds`, `raw`, `npy`, `bin`, `jsonl`; by default as the names suggest.
+        format: `tar`, `tfrecord`, `mds`, `raw`, `npy`, `bin`, `jsonl`, `parquet`; by default as the names suggest.
         tokens: For `npy` and `bin`: `(length, stride, type)` of token windows; of `npy` the type may be `None`.
         labels: For raw files: `"folder"`, or the text of a manifest (`"path,label"` lines, or JSON lines).
         index: `"changed"` builds what is missing, `"never"` refuses, `"always"` builds all of it.
+        borrow_index: Whether places are taken from the `.idx` files that DALI's tools leave beside tar and TFRecord
+            shards, instead of reading the shards: it starts at once, and samples have no checksums.
         store_index: Whether a built index is stored beside the data.
         progress: Called while an index is built; `True` prints lines to the terminal.
+        filter: Only samples for which it holds: `[("label", "==", 3), ("id", "in", [1, 2])]`, of which all must hold,
+            or a list of such lists, of which one must (as pyarrow's `filters`). Columns are those of Parquet, or of the
+            index, such as `label` of raw files. Numbers of samples then count those that are left.
 
     >>> import forebay, io, tarfile
     >>> node = forebay.open("memory://")
@@ -72,7 +82,9 @@ class Dataset:
         labels: str | None = None,
         index: Literal["changed", "never", "always"] = "changed",
         store_index: bool = True,
+        borrow_index: bool = False,
         progress: Progress | bool | None = None,
+        filter: Filter | None = None,  # noqa: A002 - the word that people know
     ) -> None:
         self._names = [names] if isinstance(names, str) else list(names)
         self._fields = _fields.parse(fields)
@@ -81,8 +93,10 @@ class Dataset:
             "format": format,
             "rebuild": index,
             "store": store_index,
+            "borrow": borrow_index,
             "tokens": (tokens, tokens, None) if isinstance(tokens, int) else tokens,
             "labels": _labels(labels),
+            "filter": _conditions(filter),
         }
         self._progress = progress
         self._maps: tuple[Callable[[Any], Any], ...] = ()
@@ -296,6 +310,26 @@ def mix(
 
     """
     return Mix(sources, seed, stop)
+
+
+def _conditions(given: Filter | None) -> list[list[tuple[str, str, list[Any]]]] | None:
+    """A filter as the native module takes it: values are lists, dates and times text."""
+    if given is None:
+        return None
+    groups = [given] if given and isinstance(given[0], tuple) else given
+
+    def value(one: Any) -> Any:
+        return one.isoformat() if isinstance(one, (datetime.date, datetime.datetime)) else one
+
+    def condition(one: Any) -> tuple[str, str, list[Any]]:
+        if not isinstance(one, tuple) or len(one) != 3:
+            raise InvalidInputError(f"a condition of a filter is (column, operator, value), not {one!r}")
+        column, operator, values = one
+        if operator not in ("in", "not in"):
+            values = [values]
+        return column, operator, [value(each) for each in values]
+
+    return [[condition(one) for one in group] for group in groups]
 
 
 def _labels(text: str | None) -> tuple[str, str] | None:

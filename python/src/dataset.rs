@@ -6,6 +6,7 @@
 
 mod batch;
 mod decoded;
+mod filter;
 mod values;
 
 use std::sync::Arc;
@@ -41,7 +42,7 @@ pub(crate) struct Dataset {
 
 #[pymethods]
 impl Dataset {
-    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, threads.
+    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, threads, filter.
     #[new]
     #[pyo3(signature = (client, names, options, progress))]
     fn new(
@@ -61,7 +62,11 @@ impl Dataset {
     }
 
     fn __len__(&self) -> PyResult<usize> {
-        Ok(usize::try_from(self.dataset.len())?)
+        let samples = self
+            .dataset
+            .subset()
+            .map_or(self.dataset.len(), |subset| subset.samples());
+        Ok(usize::try_from(samples)?)
     }
 
     /// Names of all fields that occur, sorted.
@@ -116,7 +121,14 @@ impl Dataset {
 
     /// The number of the sample with this key.
     fn find(&self, py: Python<'_>, key: &str) -> PyResult<u64> {
-        wait(py, || self.dataset.index().find_key(key.as_bytes()))
+        wait(py, || {
+            let number = self.dataset.index().find_key(key.as_bytes())?;
+            let missing = || Error::new(Kind::NotFound, "the filter leaves out the sample with this key");
+            match self.dataset.subset() {
+                Some(subset) => subset.ordinal(number).ok_or_else(missing),
+                None => Ok(number),
+            }
+        })
     }
 
     /// Names of the columns of values that the index has.
@@ -149,7 +161,17 @@ impl Dataset {
 
     /// Samples by number, in one question, with these fields decoded; the first fault of one is raised.
     #[pyo3(signature = (numbers, decode))]
-    fn samples(&self, py: Python<'_>, numbers: Vec<u64>, decode: Vec<(String, String)>) -> PyResult<Batch> {
+    fn samples(
+        &self,
+        py: Python<'_>,
+        mut numbers: Vec<u64>,
+        decode: Vec<(String, String)>,
+    ) -> PyResult<Batch> {
+        if let Some(subset) = self.dataset.subset() {
+            for number in &mut numbers {
+                *number = subset.sample(*number).unwrap_or(u64::MAX);
+            }
+        }
         let fields = decoders(decode).map_err(|why| error::to_err(py, &why))?;
         let asked = &fields;
         let (samples, columns) = wait(py, move || {
@@ -198,7 +220,9 @@ fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<DatasetOptions> 
                 let (kind, text): (String, String) = value.extract()?;
                 options.labels = labels((&kind, &text)).map_err(fail)?;
             }
+            "borrow" => options.borrow = value.extract()?,
             "threads" => options.build_threads = value.extract()?,
+            "filter" => options.filter = Some(filter::parse(py, &value)?),
             other => return Err(error::invalid(py, format!("a dataset has no option {other:?}"))),
         }
     }

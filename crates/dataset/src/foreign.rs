@@ -7,12 +7,88 @@ use forebay_core::{Error, Kind, Result};
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use crate::index::{Field, SampleRecord};
+use crate::index::{Field, SampleRecord, ShardIndexBuilder};
 use crate::scan::SampleSink;
+use crate::shard::Format;
 use crate::{tar, tfrecord};
 
 /// The longest document that is read.
 pub const DOCUMENT_BYTES_MAX: usize = 1 << 30;
+
+/// What DALI's index of a tar starts with if it has names of members, and so keys of samples.
+pub const DALI_WITH_NAMES: &[u8] = b"v1.2";
+/// Said of an index that is about another shard.
+pub const DOES_NOT_FIT: &str =
+    "the index beside the shard does not fit it; make it again, or let the shard be indexed";
+
+/// Takes the samples of somebody else's index, as far as they lie inside of the shard.
+pub struct Places {
+    builder: ShardIndexBuilder,
+    shard_bytes: u64,
+    /// Place and size of the first field of every sample.
+    first: Vec<(u64, u64)>,
+}
+
+impl Places {
+    /// For a shard of so many bytes.
+    #[must_use]
+    pub fn new(builder: ShardIndexBuilder, shard_bytes: u64) -> Self {
+        Self {
+            builder,
+            shard_bytes,
+            first: Vec::new(),
+        }
+    }
+
+    /// Place and size of the first field of a few samples, the first and the last among them.
+    pub fn some(&self, count: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let last = self.first.len().saturating_sub(1);
+        let each = (0..count.min(self.first.len())).map(move |at| at * last / (count - 1).max(1));
+        each.filter_map(|at| self.first.get(at).copied())
+    }
+
+    /// What was collected.
+    #[must_use]
+    pub fn into_builder(self) -> ShardIndexBuilder {
+        self.builder
+    }
+}
+
+impl SampleSink for Places {
+    fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()> {
+        let ends = sample
+            .fields
+            .iter()
+            .map(|field| field.offset.saturating_add(field.bytes));
+        if ends.max().is_some_and(|end| end > self.shard_bytes) {
+            return Err(Error::new(Kind::Corrupt, DOES_NOT_FIT));
+        }
+        let first = sample.fields.first().map(|field| (field.offset, field.bytes));
+        self.first.extend(first);
+        self.builder.sample(sample)
+    }
+}
+
+/// How many bytes in front of a sample's first field tell whether it is there.
+#[must_use]
+pub fn header_bytes(format: Format) -> u64 {
+    match format {
+        Format::Tar => tar::BLOCK_BYTES,
+        _ => tfrecord::HEADER_BYTES as u64,
+    }
+}
+
+/// Whether these bytes are the header of something that long. Errors: `Corrupt`.
+pub fn check_header(format: Format, header: &[u8], bytes: u64) -> Result<()> {
+    let found = match format {
+        Format::Tar => tar::member_bytes(header),
+        _ => tfrecord::length(header),
+    };
+    if found == Some(bytes) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Corrupt, DOES_NOT_FIT).with("bytes", bytes))
+}
 
 /// A shard as wids lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

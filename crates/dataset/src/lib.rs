@@ -44,6 +44,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod filter;
 pub mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -11,11 +11,13 @@
 //! footer is parsed by the `parquet` crate, whose numbers are compared with the file before they are used. Petastorm's tables are ordinary
 //! Parquet; its pickled schema is never looked at. Limits: footers up to [`FOOTER_BYTES_MAX`], no encryption.
 
+mod bounds;
 mod decode;
 mod file;
 mod nested;
 mod schema;
 mod statistics;
+mod text;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -23,10 +25,12 @@ use forebay_core::{Error, Kind, Result};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
+pub use bounds::PageBounds;
 pub use decode::{Pieces, SLAB_BYTES_MAX, Slab, decode};
 pub use file::{PageTable, ParquetFile};
 pub use nested::Nested;
 pub use schema::{ENCODING_PREFIX, Leaf, ValueKind, parse_encoding};
+pub use text::{to_json, to_text};
 
 use crate::index::{FIELDS_MAX, Field, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use crate::scan::{SampleSink, ShardScanner};

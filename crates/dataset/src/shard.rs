@@ -225,17 +225,10 @@ impl ShardRecord {
             .with("version", version.unwrap_or(unknown)))
     }
 
-    /// Whether single samples can be read.
-    ///
-    /// Errors: `Unsupported` for a compressed stream, with the advice to repack it.
-    pub fn check_random_access(&self) -> Result<()> {
-        if self.codec == Codec::None {
-            return Ok(());
-        }
-        let message = "a shard that is compressed as a whole can only be read from its start; \
-                       unpack it (gzip -d, zstd -d), or unpack and pack its files anew";
-        let error = Error::new(Kind::Unsupported, message).with("shard", &self.name);
-        Err(error.with("codec", self.codec.as_str()))
+    /// Whether it is compressed as a whole, so that it can only be read from its start.
+    #[must_use]
+    pub fn is_compressed(&self) -> bool {
+        self.codec != Codec::None
     }
 }
 
@@ -279,15 +272,5 @@ mod tests {
             assert_eq!(error.kind(), Kind::Changed);
             assert!(error.message().contains("forebay dataset index"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_compressed_shard_has_no_random_access() {
-        let mut record = ShardRecord::new("a.tar.gz", Format::Tar, 10);
-        record.check_random_access().unwrap();
-        record.codec = Codec::Gzip;
-        let error = record.check_random_access().unwrap_err();
-        assert_eq!(error.kind(), Kind::Unsupported);
-        assert!(error.message().contains("pack"), "{error}");
     }
 }

@@ -22,6 +22,14 @@ pub use scanner::{EXTENSION_BYTES_MAX, TarScanner, Want};
 /// Headers and contents are laid out in blocks of this size.
 pub const BLOCK_BYTES: u64 = 512;
 
+/// How long the file is whose header this block is; `None` if it is none.
+pub(crate) fn member_bytes(block: &[u8]) -> Option<u64> {
+    match header::parse(block.first_chunk()?, 0).ok()? {
+        header::Parsed::Header(header) => Some(header.size),
+        _ => None,
+    }
+}
+
 /// One member, in the order of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {

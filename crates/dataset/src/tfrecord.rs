@@ -40,7 +40,7 @@ pub(crate) fn is_plain(first: &[u8]) -> bool {
 }
 
 /// The length of a record, if its checksum is right.
-fn length(header: &[u8]) -> Option<u64> {
+pub(crate) fn length(header: &[u8]) -> Option<u64> {
     let (length, crc) = header.split_first_chunk::<8>()?;
     let crc = u32::from_le_bytes(*crc.first_chunk()?);
     (masked(crc32c::crc32c(length)) == crc).then_some(u64::from_le_bytes(*length))

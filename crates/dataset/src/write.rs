@@ -1,19 +1,22 @@
 //! Shard writers: samples go in, the bytes of a shard come out, piece by piece.
 //!
 //! The other direction of `scan.rs`, and as pure: a writer holds no payload and does no I/O, its bytes go to a function of the caller. Shards are plain
-//! WebDataset tar, TFRecord of `tf.train.Example`, or MDS; whoever has the libraries of those formats reads them. The same samples give the same
-//! bytes, always: no dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how long a sample will be, so shards can be
+//! WebDataset tar, TFRecord of `tf.train.Example`, MDS or Parquet; whoever has the libraries of those formats reads them. The same samples give the same
+//! bytes, always: no dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how long a sample will be (of Parquet about), so shards can be
 //! cut and announced in advance; MDS needs that, because its offsets come first.
 //!
 //! Life cycle: [`PackFormat::writer`] with the sizes of all samples of the shard, `start`, `sample` for each, `finish`.
 
 mod mds;
+mod parquet;
 mod tar;
 mod tfrecord;
 
 use forebay_core::{Error, Kind, Result};
 
 pub use mds::{MdsColumn, index_json};
+pub use parquet::ParquetColumn;
+pub use tfrecord::{FeatureList, feature};
 
 use crate::shard::Format;
 
@@ -46,10 +49,13 @@ pub struct SampleShape<'a> {
 pub enum PackFormat {
     /// WebDataset: members `key.field`.
     Tar,
-    /// An `Example` with one byte string per field per record; records that are records already stay as they are.
-    TfRecord,
+    /// An `Example` with one byte string per field per record; records that are records already stay as they are. Fields of these names come
+    /// as whole features ([`feature`]).
+    TfRecord(Vec<String>),
     /// MosaicML's shards; every sample has these columns.
     Mds(Vec<MdsColumn>),
+    /// Rows with these columns; a field that a sample lacks is null.
+    Parquet(Vec<ParquetColumn>),
 }
 
 impl PackFormat {
@@ -58,8 +64,9 @@ impl PackFormat {
     pub fn format(&self) -> Format {
         match self {
             Self::Tar => Format::Tar,
-            Self::TfRecord => Format::TfRecord,
+            Self::TfRecord(_) => Format::TfRecord,
             Self::Mds(_) => Format::Mds,
+            Self::Parquet(_) => Format::Parquet,
         }
     }
 
@@ -68,7 +75,8 @@ impl PackFormat {
     pub fn shard_name(&self, number: u64) -> String {
         match self {
             Self::Tar => format!("shard-{number:06}.tar"),
-            Self::TfRecord => format!("shard-{number:06}.tfrecord"),
+            Self::TfRecord(_) => format!("shard-{number:06}.tfrecord"),
+            Self::Parquet(_) => format!("shard-{number:06}.parquet"),
             // As the library calls them.
             Self::Mds(_) => format!("shard.{number:05}.mds"),
         }
@@ -78,9 +86,15 @@ impl PackFormat {
     #[must_use]
     pub fn shard_bytes_max(&self) -> u64 {
         match self {
-            Self::Tar | Self::TfRecord => u64::MAX,
+            Self::Tar | Self::TfRecord(_) | Self::Parquet(_) => u64::MAX,
             Self::Mds(_) => u64::from(u32::MAX),
         }
+    }
+
+    /// Whether [`PackFormat::sample_bytes`] is right to the byte.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        !matches!(self, Self::Parquet(_))
     }
 
     /// How many bytes a sample adds to a shard.
@@ -89,7 +103,8 @@ impl PackFormat {
     pub fn sample_bytes(&self, sample: &SampleShape<'_>) -> Result<u64> {
         let bytes = match self {
             Self::Tar => tar::sample_bytes(sample),
-            Self::TfRecord => Ok(tfrecord::sample_bytes(sample)),
+            Self::TfRecord(features) => Ok(tfrecord::sample_bytes(features, sample)),
+            Self::Parquet(columns) => Ok(parquet::sample_bytes(columns, sample)),
             Self::Mds(columns) => mds::sample_bytes(columns, sample),
         };
         bytes.map_err(|error| error.with("key", String::from_utf8_lossy(sample.key)))
@@ -100,7 +115,7 @@ impl PackFormat {
     pub fn overhead_bytes(&self, samples: u64) -> u64 {
         match self {
             Self::Tar => tar::END_BYTES,
-            Self::TfRecord => 0,
+            Self::TfRecord(_) | Self::Parquet(_) => 0,
             Self::Mds(columns) => mds::head_bytes(columns, samples),
         }
     }
@@ -110,7 +125,8 @@ impl PackFormat {
     pub fn writer(&self, sample_bytes: Vec<u64>) -> Box<dyn ShardWriter> {
         match self {
             Self::Tar => Box::new(tar::TarWriter),
-            Self::TfRecord => Box::new(tfrecord::TfRecordWriter),
+            Self::TfRecord(features) => Box::new(tfrecord::TfRecordWriter::new(features.clone())),
+            Self::Parquet(columns) => Box::new(parquet::ParquetWriter::new(columns.clone())),
             Self::Mds(columns) => Box::new(mds::MdsWriter::new(columns.clone(), sample_bytes)),
         }
     }

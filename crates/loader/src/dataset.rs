@@ -10,18 +10,21 @@ use std::sync::Arc;
 
 use forebay_client::{Client, Interrupt, ObjectName, PlannedObject};
 use forebay_core::{Error, Kind, Result};
+use forebay_dataset::filter::Filter;
 use forebay_dataset::index::{Index, Sample};
-use forebay_dataset::order::{Fingerprint, Shape, ShardSize};
+use forebay_dataset::order::{Fingerprint, Shape, ShardSize, Subset};
 use forebay_dataset::raw::Labels;
-use forebay_dataset::shard::{Format, Layout, ShardRecord};
+use forebay_dataset::shard::{Codec, Format, Layout, ShardRecord};
 use forebay_dataset::tokens::TokenWindows;
 
 use crate::fetch::fetch;
 use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
 use crate::process::PerProcess;
 use crate::rows::Rows;
+use crate::rows::select::select;
 use crate::sample::SampleBytes;
 use crate::source::{self, Source};
+use crate::streams::Streams;
 
 /// How a dataset is opened.
 #[derive(Clone)]
@@ -44,7 +47,11 @@ pub struct DatasetOptions {
     pub build_threads: usize,
     /// Whether somebody wants to stop the building of the index.
     pub interrupt: Option<Interrupt>,
-    /// Bytes of decoded pages of Parquet that this process keeps.
+    /// Whether the index of a shard is taken from DALI's `.idx` beside it, where there is one: no checksums, nothing of the shard is read.
+    pub borrow: bool,
+    /// Only samples for which this holds, if given.
+    pub filter: Option<Filter>,
+    /// Bytes of decoded pages of Parquet, or of decompressed shards, that this process keeps.
     pub decoded_bytes_max: u64,
 }
 
@@ -60,6 +67,8 @@ impl Default for DatasetOptions {
             labels: Labels::None,
             build_threads: 4,
             interrupt: None,
+            borrow: false,
+            filter: None,
             decoded_bytes_max: 512 << 20,
         }
     }
@@ -88,7 +97,9 @@ pub(crate) struct Inner {
     fields: Vec<String>,
     shape: Arc<Shape>,
     access: Access,
+    subset: Option<Arc<Subset>>,
     pub(crate) rows: PerProcess<Rows>,
+    pub(crate) streams: PerProcess<Streams>,
     pub(crate) decoded_bytes_max: u64,
 }
 
@@ -99,6 +110,10 @@ pub(crate) enum Access {
     Ranges,
     /// As rows of Parquet.
     Rows,
+    /// From shards that are compressed as a whole.
+    Streams,
+    /// Some shards are compressed, some not.
+    Mixed,
 }
 
 /// Where a shard lies.
@@ -112,9 +127,18 @@ pub(crate) struct ShardPlace {
 }
 
 impl ShardPlace {
-    /// Whether single samples can be read.
-    pub(crate) fn check_random_access(&self) -> Result<()> {
-        self.record.check_random_access()
+    /// Whether it can only be read from its start.
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.record.is_compressed()
+    }
+
+    pub(crate) fn codec(&self) -> Codec {
+        self.record.codec
+    }
+
+    /// Bytes after decompression.
+    pub(crate) fn stream_bytes(&self) -> u64 {
+        self.record.stream_bytes
     }
 
     /// Bytes of the object.
@@ -158,7 +182,7 @@ impl Dataset {
                 .with("field", unknown)
                 .with("fields", known));
         }
-        Ok(Self(Arc::new(Inner {
+        let mut inner = Inner {
             client: client.clone(),
             index,
             origin,
@@ -168,11 +192,24 @@ impl Dataset {
             shape: Arc::new(shape),
             access,
             rows: PerProcess::default(),
+            streams: PerProcess::default(),
             decoded_bytes_max: options.decoded_bytes_max,
-        })))
+            subset: None,
+        };
+        if let Some(filter) = &options.filter {
+            let subset = select(&inner, filter, options.build_threads)?;
+            inner.subset = Some(Arc::new(subset));
+        }
+        Ok(Self(Arc::new(inner)))
     }
 
-    /// How many samples there are.
+    /// The samples for which the filter holds; `None` if there is no filter. Numbers are those of the whole dataset everywhere.
+    #[must_use]
+    pub fn subset(&self) -> Option<&Arc<Subset>> {
+        self.0.subset.as_ref()
+    }
+
+    /// How many samples there are, whatever the filter says.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.index.len()
@@ -281,9 +318,10 @@ impl Inner {
         })
     }
 
-    /// All shards must have random access.
-    pub(crate) fn check_random_access(&self) -> Result<()> {
-        self.shards.iter().try_for_each(ShardPlace::check_random_access)
+    /// Bytes of all compressed shards, decompressed.
+    pub(crate) fn compressed_bytes(&self) -> u64 {
+        let compressed = self.shards.iter().filter(|place| place.is_compressed());
+        compressed.fold(0, |sum, place| sum.saturating_add(place.record.stream_bytes))
     }
 
     /// How its samples are read.
@@ -342,7 +380,13 @@ fn access(places: &[ShardPlace]) -> Result<Access> {
         .filter(|place| place.record.format == Format::Parquet)
         .count();
     match rows {
-        0 => Ok(Access::Ranges),
+        0 => Ok(
+            match places.iter().filter(|place| place.is_compressed()).count() {
+                0 => Access::Ranges,
+                all if all == places.len() => Access::Streams,
+                _ => Access::Mixed,
+            },
+        ),
         all if all == places.len() => Ok(Access::Rows),
         _ => {
             let message = "Parquet and other shards cannot be one dataset; mix two datasets instead";
@@ -359,7 +403,8 @@ fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
         let shard = shard?;
         sizes.push(ShardSize {
             samples: shard.samples(),
-            bytes: place.record.bytes,
+            // A window of a compressed shard is what it takes in memory.
+            bytes: place.record.stream_bytes,
         });
         versions.push(version_of(
             index,

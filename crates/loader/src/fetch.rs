@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use forebay_client::{Item, ItemRange, Sources, View};
 use forebay_core::{ByteRange, Error, Kind, Result};
-use forebay_dataset::index::{Sample, Value};
+use forebay_dataset::index::{Field, Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
 use forebay_dataset::shard::Layout;
 
-use crate::dataset::{Access, Inner};
+use crate::dataset::{Access, Inner, ShardPlace};
 use crate::rows;
 use crate::sample::{FieldBytes, Memory, SampleBytes};
+use crate::streams;
 
 /// Bytes between two samples that are read along with them: headers of a tar.
 const GAP_BYTES_MAX: u64 = 4 << 10;
@@ -49,7 +50,37 @@ pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<F
     match dataset.access() {
         Access::Ranges => fetch_ranges(dataset, source, numbers),
         Access::Rows => rows::fetch(dataset, source, numbers),
+        Access::Streams => streams::fetch(dataset, source, numbers),
+        Access::Mixed => fetch_mixed(dataset, source, numbers),
     }
+}
+
+/// Reads samples of which some lie in compressed shards.
+fn fetch_mixed(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
+    let (mut plain, mut packed) = (Vec::new(), Vec::new());
+    for (at, number) in numbers.iter().enumerate() {
+        let shard = dataset.index.sample(*number)?.shard;
+        let list = if dataset.shard(shard)?.is_compressed() {
+            &mut packed
+        } else {
+            &mut plain
+        };
+        list.push((at, *number));
+    }
+    let of = |list: &[(usize, u64)]| list.iter().map(|(_, number)| *number).collect::<Vec<_>>();
+    let mut fetched = fetch_ranges(dataset, source, &of(&plain))?;
+    let other = streams::fetch(dataset, source, &of(&packed))?;
+    add(&mut fetched.sources, other.sources);
+    fetched.read_ns += other.read_ns;
+    fetched.check_ns += other.check_ns;
+    let places = plain.iter().chain(&packed).map(|(at, _)| *at);
+    let samples = std::mem::take(&mut fetched.samples)
+        .into_iter()
+        .chain(other.samples);
+    let mut samples: Vec<_> = places.zip(samples).collect();
+    samples.sort_by_key(|(at, _)| *at);
+    fetched.samples = samples.into_iter().map(|(_, sample)| sample).collect();
+    Ok(fetched)
 }
 
 /// Reads samples that lie in their shards as they are.
@@ -58,7 +89,6 @@ fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetch
     let mut samples = Vec::with_capacity(numbers.len());
     for number in numbers {
         let mut sample = dataset.index.sample(*number)?;
-        dataset.shard(sample.shard)?.check_random_access()?;
         dataset.select(&mut sample);
         samples.push(sample);
     }
@@ -159,13 +189,7 @@ fn cut(
     bytes: Option<(&Run, &Result<View>)>,
 ) -> Result<SampleBytes> {
     let place = dataset.shard(sample.shard)?;
-    let about = |error: Error| {
-        let error = error.with("shard", &place.name).with("sample", number);
-        match sample.key {
-            Some(key) => error.with("key", String::from_utf8_lossy(key)),
-            None => error,
-        }
-    };
+    let about = |error: Error| about(error, place, number, sample);
     let (start, view) = match bytes {
         None => (0, None),
         Some((run, Ok(view))) if view.len() as u64 == run.end - run.start => (run.start, Some(view)),
@@ -192,16 +216,7 @@ fn cut(
         };
         let memory = view.filter(|_| field.bytes > 0).cloned().map(Memory::View);
         let bytes = FieldBytes::new(name, memory, range);
-        if field
-            .crc32c
-            .is_some_and(|expected| crc32c::crc32c(&bytes) != expected)
-        {
-            let message = "the bytes of the sample are not those that were indexed: the shard is damaged; upload it again";
-            let error = Error::new(Kind::Corrupt, message).with("field", field.name);
-            return Err(about(
-                error.with("offset", field.offset).with("bytes", field.bytes),
-            ));
-        }
+        check(field, &bytes).map_err(about)?;
         fields.push(bytes);
     }
     Ok(SampleBytes {
@@ -211,6 +226,29 @@ fn cut(
         key: sample.key.map(Into::into),
         fields,
     })
+}
+
+/// With the names that a person needs to find the sample.
+pub(crate) fn about(error: Error, place: &ShardPlace, number: u64, sample: &Sample<'_>) -> Error {
+    let error = error.with("shard", &place.name).with("sample", number);
+    match sample.key {
+        Some(key) => error.with("key", String::from_utf8_lossy(key)),
+        None => error,
+    }
+}
+
+/// Compares a field with what was indexed.
+pub(crate) fn check(field: &Field<'_>, bytes: &[u8]) -> Result<()> {
+    if field
+        .crc32c
+        .is_none_or(|expected| crc32c::crc32c(bytes) == expected)
+    {
+        return Ok(());
+    }
+    let message =
+        "the bytes of the sample are not those that were indexed: the shard is damaged; upload it again";
+    let error = Error::new(Kind::Corrupt, message).with("field", field.name);
+    Err(error.with("offset", field.offset).with("bytes", field.bytes))
 }
 
 /// What the error of a range means for a sample.

@@ -2,8 +2,10 @@
 //!
 //! An index is believed only if every shard has the name, size and version that it was built from. What does not fit is built anew, shard by
 //! shard (`indexing/build.rs`), and the whole stored again (`indexing/stored.rs`). Of raw folders the index is their listing, which has to be asked for
-//! anyway to know whether something changed: it is built each time, in memory, and has no CRCs of its own.
+//! anyway to know whether something changed: it is built each time, in memory, and has no CRCs of its own. So it is with what was borrowed from other tools
+//! (`indexing/borrowed.rs`).
 
+mod borrowed;
 mod build;
 mod stored;
 
@@ -192,7 +194,7 @@ impl Indexing<'_> {
 
     /// Stores the index, or says why not; whoever was faster is believed if its index fits.
     fn keep(&self, place: &Place, before: Option<String>, bytes: Vec<u8>) -> Result<(Index, IndexOrigin)> {
-        if !self.options.store {
+        if !self.options.store || self.options.borrow {
             return Ok((Index::from_bytes(bytes)?, IndexOrigin::InMemory));
         }
         match place.store(self.client, &bytes, before) {

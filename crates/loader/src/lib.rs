@@ -41,6 +41,7 @@ mod rows;
 mod sample;
 mod source;
 mod stats;
+mod streams;
 
 pub use assemble::Batch;
 pub use blocks::Block;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::order::{Mix, Plan, Split, State, Stop};
+use forebay_dataset::order::{Mix, OrderOptions, Plan, Split, State, Stop};
 
 use crate::assemble::Batch;
 use crate::course::Course;
@@ -20,6 +20,7 @@ use crate::fetch::{add, nanoseconds};
 use crate::options::LoaderOptions;
 use crate::pipeline::{Entry, Job, Next, Pipeline};
 use crate::stats::LoaderStats;
+use crate::streams;
 
 /// Reads a dataset, or a mix of several, batch after batch.
 pub struct Loader {
@@ -39,11 +40,25 @@ pub struct Loader {
 impl Dataset {
     /// A loader of this dataset.
     pub fn loader(&self, options: LoaderOptions) -> Result<Loader> {
-        let plan = match &options.subset {
-            Some(subset) => Plan::filtered(Arc::clone(self.shape()), Arc::clone(subset), options.order())?,
-            None => Plan::new(Arc::clone(self.shape()), options.order())?,
+        let order = streams::order(&self.0, options.order())?;
+        let plan = match (&options.subset, self.subset()) {
+            (Some(_), Some(_)) => {
+                let message = "the dataset has a filter already; give the subset or the filter";
+                return Err(Error::new(Kind::InvalidInput, message));
+            }
+            (Some(subset), None) => Plan::filtered(Arc::clone(self.shape()), Arc::clone(subset), order)?,
+            (None, _) => self.plan(order)?,
         };
         Loader::new(Course::One(plan), vec![Arc::clone(&self.0)], options)
+    }
+
+    /// The order of what the filter leaves.
+    fn plan(&self, order: OrderOptions) -> Result<Plan> {
+        let shape = Arc::clone(self.shape());
+        match self.subset() {
+            Some(subset) => Plan::filtered(shape, Arc::clone(subset), order),
+            None => Plan::new(shape, order),
+        }
     }
 }
 
@@ -57,7 +72,8 @@ impl Loader {
             return Err(Error::new(Kind::InvalidInput, message));
         }
         let plan = |(dataset, weight): &(Dataset, f64)| {
-            Ok((Plan::new(Arc::clone(dataset.shape()), options.order())?, *weight))
+            let order = streams::order(&dataset.0, options.order())?;
+            Ok((dataset.plan(order)?, *weight))
         };
         let plans = datasets.iter().map(plan).collect::<Result<Vec<_>>>()?;
         let mix = Mix::new(plans, options.seed, stop)?;
@@ -71,9 +87,6 @@ impl Loader {
     fn new(course: Course, datasets: Vec<Arc<Inner>>, options: LoaderOptions) -> Result<Self> {
         options.check()?;
         Split::new(course.epoch_samples(), 0, options.ranks())?;
-        datasets
-            .iter()
-            .try_for_each(|dataset| dataset.check_random_access())?;
         Ok(Self {
             course: Arc::new(course),
             datasets: datasets.into(),

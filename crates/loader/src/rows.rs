@@ -6,6 +6,7 @@
 //!
 //! A fault of a page is the fault of its samples; that of a footer the fault of all samples of the file.
 
+pub(crate) mod select;
 pub(crate) mod tables;
 
 use std::collections::BTreeMap;

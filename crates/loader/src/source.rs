@@ -8,6 +8,7 @@ mod find;
 
 use forebay_client::{ListedObject, Name, ObjectName};
 use forebay_core::Result;
+use forebay_dataset::mds::MdsFile;
 use forebay_dataset::shard::{Codec, Format};
 
 pub(crate) use find::find;
@@ -21,6 +22,8 @@ pub(crate) struct ShardObject {
     pub(crate) format: Format,
     /// What a document beside it says; `None`: look at its first bytes.
     pub(crate) codec: Option<Codec>,
+    /// What a document beside it says that its hashes are.
+    pub(crate) hashes: Option<MdsFile>,
 }
 
 /// A folder in which every object is a sample.

@@ -5,8 +5,9 @@ mod fixture;
 
 use std::io::Write;
 
-use fixture::{TestNode, shard};
+use fixture::{TestNode, number_of, rest, shard};
 use forebay_core::Kind;
+use forebay_dataset::order::{Shuffle, Window};
 use forebay_dataset::tokens::{TokenType, TokenWindows};
 use forebay_loader::{Dataset, DatasetOptions, LoaderOptions};
 
@@ -103,22 +104,71 @@ fn a_manifest_is_no_sample_of_a_raw_folder() {
     assert_eq!(node.open("lake/raw/").len(), 1);
 }
 
-#[test]
-fn a_compressed_shard_is_refused_with_the_advice_to_unpack_it() {
-    let node = TestNode::start();
+fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    gzip.write_all(&shard(0..5)).unwrap();
-    node.put("lake/zip/a.tar.gz", &gzip.finish().unwrap());
-    let dataset = node.open("lake/zip/a.tar.gz");
-    assert_eq!(dataset.len(), 5, "it can be looked at");
-    for error in [
-        dataset.sample(0).err(),
-        dataset.loader(LoaderOptions::default()).err(),
-    ] {
-        let error = error.unwrap();
-        assert_eq!(error.kind(), Kind::Unsupported);
-        assert!(error.message().contains("unpack it"), "{error}");
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
+}
+
+#[test]
+fn samples_of_compressed_shards_are_those_of_plain_ones_in_any_order() {
+    let node = TestNode::start();
+    // One of several chunks, one plain, one small.
+    node.put("lake/zip/a.tar.gz", &gzip(&shard(0..4000)));
+    node.put("lake/zip/b.tar", &shard(4000..4100));
+    node.put("lake/zip/c.tar.gz", &gzip(&shard(4100..4200)));
+    let options = DatasetOptions {
+        decoded_bytes_max: 6 << 20,
+        ..DatasetOptions::default()
+    };
+    let dataset = Dataset::open(&node.client, &["lake/zip/"], options, None).unwrap();
+    for number in [4150, 3999, 7, 4000, 2000, 0] {
+        let sample = dataset.sample(number).unwrap();
+        assert_eq!(number_of(&sample) as u64, number);
     }
+    let every: Vec<usize> = (0..4200).collect();
+    let in_order = LoaderOptions {
+        batch_size: 50,
+        ..LoaderOptions::default()
+    };
+    let mut loader = dataset.loader(in_order.clone()).unwrap();
+    assert_eq!(rest(&mut loader).concat(), every);
+    let mixed = LoaderOptions {
+        shuffle: Shuffle::Window(Window::bytes(2 << 20)),
+        seed: 7,
+        ..in_order.clone()
+    };
+    let mut loader = dataset.loader(mixed).unwrap();
+    let mut found = rest(&mut loader).concat();
+    assert_ne!(found, every);
+    found.sort_unstable();
+    assert_eq!(found, every);
+    for shuffle in [Shuffle::Global, Shuffle::Window(Window::bytes(4 << 20))] {
+        let too_much = LoaderOptions {
+            shuffle,
+            ..in_order.clone()
+        };
+        let error = dataset.loader(too_much).unwrap_err();
+        assert_eq!(error.kind(), Kind::Unsupported);
+        assert!(error.message().contains("pack"), "{error}");
+    }
+}
+
+#[test]
+fn a_compressed_shard_that_was_replaced_or_damaged_is_an_error_of_its_samples() {
+    let node = TestNode::start();
+    node.put("lake/zip/a.tar.gz", &gzip(&shard(0..50)));
+    node.put("lake/zip/b.tar.gz", &gzip(&shard(50..100)));
+    let dataset = node.open("lake/zip/");
+    node.put("lake/zip/a.tar.gz", &gzip(&shard(100..150)));
+    let error = dataset.sample(3).unwrap_err();
+    assert_eq!(error.kind(), Kind::Changed);
+    assert_eq!(number_of(&dataset.sample(60).unwrap()), 60);
+    let mut cut = gzip(&shard(0..50));
+    cut.truncate(cut.len() / 2);
+    node.put("lake/zip/a.tar.gz", &cut);
+    let open = Dataset::open(&node.client, &["lake/zip/"], DatasetOptions::default(), None);
+    assert_eq!(open.unwrap_err().kind(), Kind::Corrupt);
 }
 
 /// An MDS shard of samples with one column `x` of any length.

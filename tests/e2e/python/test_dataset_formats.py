@@ -117,16 +117,6 @@ def test_lines_of_json_are_samples(shared_embedded, home):
     assert ds[49]["json"]["text"] == "ä" * 49
 
 
-def test_a_compressed_tar_says_what_to_do(shared_embedded, home):
-    import gzip
-
-    from dataset_shards import tar_shard
-
-    shared_embedded.put(f"{home}/d/a.tar.gz", gzip.compress(tar_shard(range(3))))
-    with pytest.raises(forebay.UnsupportedError, match="pack"):
-        forebay.Dataset(f"{home}/d/a.tar.gz", node=shared_embedded)[0]
-
-
 def mds_shard(columns, samples):
     """A shard as mosaicml-streaming lays it out: count, offsets, description, samples."""
     about = {

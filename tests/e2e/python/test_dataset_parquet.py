@@ -94,6 +94,13 @@ WAYS = {
     "snappy with dictionaries": {"compression": "snappy"},
     "zstd with a page index": {"compression": "zstd", "write_page_index": True, "data_page_size": 1024},
     "plain, second version": {"compression": "none", "use_dictionary": False, "data_page_version": "2.0"},
+    "plain with a page index": {
+        "compression": "none",
+        "use_dictionary": False,
+        "write_page_index": True,
+        "data_page_size": 512,
+        "write_batch_size": 20,
+    },
     "gzip, small pages": {"compression": "gzip", "data_page_size": 512, "write_page_checksum": True},
     "lz4, byte streams": {"compression": "lz4", "use_dictionary": False, "data_page_size": 2048},
 }

@@ -73,6 +73,13 @@ pub(super) struct Figure {
     samples: Vec<f64>,
 }
 
+impl Figure {
+    /// Takes what another run measured of the same.
+    pub(super) fn join(&mut self, more: Self) {
+        self.samples.extend(more.samples);
+    }
+}
+
 /// Runs a script to its end.
 pub(super) fn figures(script: &mut Command) -> Result<Vec<Figure>> {
     let said = command::output(script)?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use forebay_dataset::shard::Format;
+use forebay_dataset::tokens::{TokenType, TokenWindows};
 use forebay_node::value::Size;
 
 use super::pack::SortBy;
@@ -30,7 +31,7 @@ pub(crate) enum DatasetVerb {
     Verify(VerifyArgs),
     /// Make a pair of keys that signs and verifies manifests (ed25519)
     Keygen(KeygenArgs),
-    /// Write a dataset anew as tar, tfrecord or mds shards; goes on where it was stopped, counts when it is whole
+    /// Write a dataset anew as tar, tfrecord, mds or parquet shards; goes on where it was stopped, counts when it is whole
     Pack(PackArgs),
     /// Divide the samples into parts, such as train and val
     Split(SplitArgs),
@@ -53,6 +54,12 @@ pub(crate) struct SourceArgs {
     /// The format: tar, tfrecord, mds, raw, npy, bin, jsonl or parquet [default: what the names suggest]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     pub(crate) format: Option<Format>,
+    /// How token files (npy, bin) are cut, as in 2048, 2048:1024 or 2048:2048:uint16
+    #[arg(long, value_name = "LENGTH[:STRIDE[:TYPE]]", value_parser = tokens)]
+    pub(crate) tokens: Option<TokenWindows>,
+    /// Where labels of raw files come from: the word 'folder', or a local file of path,label lines or JSON lines
+    #[arg(long, value_name = "folder|FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// How many shards to read at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
@@ -62,6 +69,26 @@ pub(crate) struct SourceArgs {
 
 fn format(text: &str) -> Result<Format, String> {
     Format::parse(text).map_err(|error| error.message().to_owned())
+}
+
+fn tokens(text: &str) -> Result<TokenWindows, String> {
+    let mut words = text.split(':');
+    let number = |word: &str| {
+        let number = word.parse().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| format!("{word} is no number of tokens"))
+    };
+    let length = number(words.next().unwrap_or_default())?;
+    let stride = words.next().map_or(Ok(length), number)?;
+    let token = words.next().map(TokenType::parse).transpose();
+    let token = token.map_err(|error| error.message().to_owned())?;
+    match words.next() {
+        None => Ok(TokenWindows {
+            length,
+            stride,
+            token,
+        }),
+        Some(_) => Err("there is more than LENGTH:STRIDE:TYPE".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -158,12 +185,15 @@ pub(crate) struct PackArgs {
     /// Where to: a folder that is empty or not there, forebay://bucket/dir/, a lake URL or a path
     #[arg(value_name = "DST")]
     pub(crate) target: String,
-    /// The format of the new shards: tar, tfrecord or mds
+    /// The format of the new shards: tar, tfrecord, mds or parquet
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     pub(crate) format: Format,
     /// The format of the source [default: what the names suggest]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
     pub(crate) source_format: Option<Format>,
+    /// How token files (npy, bin) of the source are cut, as in 2048, 2048:1024 or 2048:2048:uint16
+    #[arg(long, value_name = "LENGTH[:STRIDE[:TYPE]]", value_parser = tokens)]
+    pub(crate) tokens: Option<TokenWindows>,
     /// How long a shard may be
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) shard_size: Size,

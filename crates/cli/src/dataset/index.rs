@@ -44,7 +44,7 @@ pub(crate) fn run(args: &IndexArgs, context: &Context) -> Outcome {
             Rebuild::Changed
         },
         with_sha256: args.sha256,
-        ..options(&args.source)
+        ..options(&args.source)?
     };
     let dataset = opened.dataset(options, context)?;
     let facts = facts(&opened.shown, &dataset)?;

@@ -4,8 +4,11 @@
 //!
 //! A name without a known ending and without a pattern means a folder, with or without the slash.
 
+use std::path::Path;
+
 use anyhow::anyhow;
 use forebay_client::{Client, ClientOptions};
+use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
 use forebay_loader::{Dataset, DatasetOptions, Progress, Rebuild};
 use forebay_node::EmbeddedNode;
@@ -109,18 +112,35 @@ impl Opened {
 /// Opens a dataset as it is to be looked at.
 pub(crate) fn dataset(args: &SourceArgs, context: &Context) -> Outcome<(Opened, Dataset)> {
     let opened = Opened::open(&args.url, args.node.node.as_deref(), Purpose::Look, context)?;
-    let dataset = opened.dataset(options(args), context)?;
+    let dataset = opened.dataset(options(args)?, context)?;
     Ok((opened, dataset))
 }
 
 /// How the loader opens it.
-pub(crate) fn options(args: &SourceArgs) -> DatasetOptions {
-    DatasetOptions {
+pub(crate) fn options(args: &SourceArgs) -> Outcome<DatasetOptions> {
+    Ok(DatasetOptions {
         format: args.format,
         rebuild: Rebuild::Changed,
         build_threads: usize::from(args.jobs),
+        tokens: args.tokens.clone(),
+        labels: args.labels.as_deref().map_or(Ok(Labels::None), labels)?,
         ..DatasetOptions::default()
+    })
+}
+
+/// Labels from the names of folders, or from a file of theirs.
+fn labels(from: &Path) -> Outcome<Labels> {
+    if from == Path::new("folder") {
+        return Ok(Labels::Folder);
     }
+    let text = std::fs::read_to_string(from)
+        .map_err(|why| Exit::failure(anyhow!("cannot read the labels in {}: {why}", from.display())))?;
+    let manifest = if text.trim_start().starts_with('{') {
+        Manifest::jsonl(&text)
+    } else {
+        Manifest::csv(&text)
+    };
+    Ok(Labels::Manifest(manifest?))
 }
 
 /// The store for a node inside, if one is needed, and the names.
@@ -164,7 +184,8 @@ fn several(text: &str) -> Exit {
 /// A name that can only mean a folder gets its slash.
 fn as_folder(name: &str) -> String {
     let plain = name.strip_prefix(SCHEME).unwrap_or(name);
-    let is_object = plain.contains('{') || Format::of_name(plain).is_some();
+    // A document may list shards.
+    let is_object = plain.contains('{') || plain.ends_with(".json") || Format::of_name(plain).is_some();
     let is_folder = plain.ends_with('/') || !plain.contains('/');
     if is_object || is_folder {
         name.to_owned()

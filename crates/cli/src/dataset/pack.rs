@@ -4,6 +4,7 @@
 //! write `SHA256SUMS` (the commit), take the mark away, index what the lake gives back and compare its SHA-256 with what was written. Killed anywhere, the
 //! same command goes on. docs/flows/dataset-pack.md, docs/formats/dataset-pack.md.
 
+mod convert;
 mod plan;
 mod record;
 mod shard;
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     let from = Opened::open(&args.source, node, Purpose::Look, context)?;
     let options = DatasetOptions {
         format: args.source_format,
+        tokens: args.tokens.clone(),
         build_threads: usize::from(args.jobs),
         ..DatasetOptions::default()
     };
@@ -66,7 +68,8 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     if matches!(found, Found::Nothing) {
         mark(&target, &plan, source.units())?;
     }
-    let (records, written) = shards(&source, &plan, &target, usize::from(args.jobs), context)?;
+    let jobs = jobs(args, &source, plan.shards.len())?;
+    let (records, written) = shards(&source, &plan, &target, jobs, context)?;
     if !matches!(found, Found::Whole) {
         commit(&target, &plan, &records)?;
     }
@@ -74,6 +77,25 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     check(&to, &records, context)?;
     tell(&to.shown, &plan, source.units(), written, context);
     Ok(())
+}
+
+/// How many shards are written at once: of compressed sources no more than what lies between the first and the last fits into memory.
+fn jobs(args: &PackArgs, source: &Source, shards: usize) -> Outcome<usize> {
+    let jobs = usize::from(args.jobs);
+    let (compressed, kept) = (
+        source.compressed_bytes()?,
+        DatasetOptions::default().decoded_bytes_max,
+    );
+    if compressed <= kept || shards == 1 {
+        return Ok(jobs);
+    }
+    if args.shuffle.is_some() || args.sort_by.is_some() {
+        return Err(Exit::failure(anyhow!(
+            "compressed shards can only be read from their start; pack them as they are first, and then the result with --shuffle or --sort-by"
+        )));
+    }
+    let fits = kept / 2 / args.shard_size.0.max(1);
+    Ok(jobs.min(usize::try_from(fits).unwrap_or(jobs)).max(1))
 }
 
 /// Whether this pack may use the folder.

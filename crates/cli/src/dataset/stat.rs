@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_core::{Result, format_bytes};
+use forebay_dataset::shard::Format;
 use forebay_loader::Dataset;
 use serde::Serialize;
 
@@ -19,8 +20,9 @@ struct FieldFacts {
     /// Samples that have it, of those that were looked at.
     samples: u64,
     bytes_mean: f64,
-    bytes_min: u64,
-    bytes_max: u64,
+    /// Not known of rows of Parquet.
+    bytes_min: Option<u64>,
+    bytes_max: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -68,7 +70,12 @@ fn formats(dataset: &Dataset) -> Result<BTreeMap<String, u64>> {
     Ok(formats)
 }
 
+/// Sizes of fields; of rows of Parquet those of their column chunks, shared by all rows.
 fn field_sizes(dataset: &Dataset) -> Result<(u64, BTreeMap<String, FieldFacts>)> {
+    let first = dataset.index().head().shards().next().transpose()?;
+    if first.is_some_and(|shard| shard.record().format == Format::Parquet) {
+        return column_sizes(dataset);
+    }
     let looked_at = dataset.len().min(SAMPLES_LOOKED_AT_MAX);
     let mut sizes: BTreeMap<String, (FieldFacts, u128)> = BTreeMap::new();
     for place in 0..looked_at {
@@ -78,16 +85,16 @@ fn field_sizes(dataset: &Dataset) -> Result<(u64, BTreeMap<String, FieldFacts>)>
             let none = FieldFacts {
                 samples: 0,
                 bytes_mean: 0.0,
-                bytes_min: u64::MAX,
-                bytes_max: 0,
+                bytes_min: None,
+                bytes_max: None,
             };
             if !sizes.contains_key(field.name) {
                 sizes.insert(field.name.to_owned(), (none, 0));
             }
             if let Some((facts, sum)) = sizes.get_mut(field.name) {
                 facts.samples += 1;
-                facts.bytes_min = facts.bytes_min.min(field.bytes);
-                facts.bytes_max = facts.bytes_max.max(field.bytes);
+                facts.bytes_min = Some(facts.bytes_min.map_or(field.bytes, |min| min.min(field.bytes)));
+                facts.bytes_max = facts.bytes_max.max(Some(field.bytes));
                 *sum += u128::from(field.bytes);
             }
         }
@@ -97,6 +104,33 @@ fn field_sizes(dataset: &Dataset) -> Result<(u64, BTreeMap<String, FieldFacts>)>
         (name, facts)
     };
     Ok((looked_at, sizes.into_iter().map(mean).collect()))
+}
+
+fn column_sizes(dataset: &Dataset) -> Result<(u64, BTreeMap<String, FieldFacts>)> {
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    let mut group = None;
+    let looked_at = dataset.len().min(SAMPLES_LOOKED_AT_MAX);
+    for place in 0..looked_at {
+        let number = u128::from(dataset.len()) * u128::from(place) / u128::from(looked_at);
+        let sample = dataset.index().sample(number as u64)?;
+        let place = (sample.shard, sample.fields.first().map(|field| field.offset));
+        if group.replace(place) == Some(place) {
+            continue;
+        }
+        for field in &sample.fields {
+            *sums.entry(field.name.to_owned()).or_default() += field.bytes;
+        }
+    }
+    let facts = |(name, bytes)| {
+        let facts = FieldFacts {
+            samples: dataset.len(),
+            bytes_mean: bytes as f64 / dataset.len().max(1) as f64,
+            bytes_min: None,
+            bytes_max: None,
+        };
+        (name, facts)
+    };
+    Ok((looked_at, sums.into_iter().map(facts).collect()))
 }
 
 fn show(all: &Everything, context: &Context) {
@@ -121,8 +155,8 @@ fn show(all: &Everything, context: &Context) {
             name.clone(),
             facts.samples.to_string(),
             size(facts.bytes_mean.round() as u64),
-            size(facts.bytes_min),
-            size(facts.bytes_max),
+            facts.bytes_min.map_or_else(|| "-".to_owned(), size),
+            facts.bytes_max.map_or_else(|| "-".to_owned(), size),
             encoding,
         ]
     });

@@ -113,6 +113,12 @@ impl Subset {
         self.samples
     }
 
+    /// The sample with this ordinal, if there is one.
+    #[must_use]
+    pub fn sample(&self, ordinal: u64) -> Option<u64> {
+        (ordinal < self.samples).then(|| self.select(ordinal))
+    }
+
     /// The sample with this ordinal, which is below [`Subset::samples`].
     pub(super) fn select(&self, ordinal: u64) -> u64 {
         match &self.kind {
@@ -151,7 +157,8 @@ impl Subset {
     }
 
     /// The ordinal of a sample, if it is in.
-    pub(super) fn ordinal(&self, sample: u64) -> Option<u64> {
+    #[must_use]
+    pub fn ordinal(&self, sample: u64) -> Option<u64> {
         let rank = self.rank(sample);
         (rank < self.samples && self.select(rank) == sample).then_some(rank)
     }

@@ -166,20 +166,19 @@ fn take_pages(
         return SerializedPageReader::new(pieces, &meta, total, None)?.collect();
     }
     let mut taken = VecDeque::new();
-    let mut locations = Vec::new();
-    if let Some(dictionary) = &table.dictionary {
-        // The reader takes what lies before the first page for the dictionary: the first page is named, and not read.
-        locations.push(location(dictionary.end..dictionary.end));
-    }
-    for range in table.ranges(page).skip(locations.len()) {
-        locations.push(location(range));
-    }
     let has_dictionary = table.dictionary.is_some();
+    // The reader takes what lies before the first page that it is told of for the dictionary: the first one of the chunk is named, and not read.
+    let first = match &table.dictionary {
+        Some(dictionary) => dictionary.end,
+        None => file.chunk_range(group, leaf).map_err(wrong)?.start,
+    };
+    let mut locations = vec![location(first..first)];
+    locations.extend(table.ranges(page).skip(usize::from(has_dictionary)).map(location));
     let mut reader = SerializedPageReader::new(pieces, &meta, total, Some(locations))?;
     if has_dictionary {
         taken.extend(reader.get_next_page()?);
-        reader.skip_next_page()?;
     }
+    reader.skip_next_page()?;
     taken.extend(reader.get_next_page()?);
     Ok(taken)
 }

@@ -96,8 +96,8 @@ fn a_tar_gives_back_its_samples() {
 
 #[test]
 fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
-    let shard = write(&PackFormat::TfRecord, &samples());
-    let index = scan(&PackFormat::TfRecord, &shard);
+    let shard = write(&PackFormat::TfRecord(Vec::new()), &samples());
+    let index = scan(&PackFormat::TfRecord(Vec::new()), &shard);
     for (number, (key, fields)) in (0..).zip(samples()) {
         let found = index.sample(number).unwrap();
         let example = decode_example(bytes(&shard, &found.fields[0])).unwrap();
@@ -111,8 +111,8 @@ fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
 #[test]
 fn records_that_were_records_stay_as_they_are() {
     let records: Vec<Owned> = vec![(vec![], vec![("record".into(), b"anything".to_vec())])];
-    let shard = write(&PackFormat::TfRecord, &records);
-    let index = scan(&PackFormat::TfRecord, &shard);
+    let shard = write(&PackFormat::TfRecord(Vec::new()), &records);
+    let index = scan(&PackFormat::TfRecord(Vec::new()), &shard);
     assert_eq!(bytes(&shard, &index.sample(0).unwrap().fields[0]), b"anything");
 }
 
@@ -176,4 +176,110 @@ fn members_above_eight_gib_are_announced_with_their_pax_header() {
         fields: &[("bin", 9 << 30)],
     };
     assert_eq!(PackFormat::Tar.sample_bytes(&large).unwrap(), (9 << 30) + 3 * 512);
+}
+
+/// A list in the form in which rows are handed over.
+fn list(elements: &[Vec<u8>]) -> Vec<u8> {
+    let count = u32::try_from(elements.len()).unwrap().to_le_bytes();
+    [&[2][..], &count, &elements.concat()].concat()
+}
+
+fn value(bytes: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(bytes.len()).unwrap().to_le_bytes();
+    [&[1][..], &length, bytes].concat()
+}
+
+#[test]
+fn rows_of_parquet_are_read_as_they_were_written() {
+    use crate::parquet::{ParquetFile, Pieces, decode};
+    let column = |name: &str, encoding: &str| ParquetColumn {
+        name: name.into(),
+        encoding: encoding.into(),
+    };
+    let columns = vec![
+        column("__key__", "parquet:str"),
+        column("grid", "parquet:list[list[int32]]"),
+        column("n", "parquet:int16"),
+        column("raw", "parquet:bytes"),
+    ];
+    let number = |number: i32| value(&number.to_le_bytes());
+    let grids = [
+        list(&[list(&[number(1), number(-2)]), vec![0], list(&[])]),
+        list(&[]),
+        list(&[list(&[vec![0], number(7)])]),
+    ];
+    let samples: Vec<Owned> = (0..50_usize)
+        .map(|row| {
+            let mut fields = vec![("raw".into(), vec![row as u8; row * 40])];
+            if row % 4 != 3 {
+                fields.push(("grid".into(), grids[row % 3].clone()));
+                fields.push(("n".into(), (row as i16 - 20).to_le_bytes().to_vec()));
+            }
+            (format!("key-{row}").into_bytes(), fields)
+        })
+        .collect();
+    let mut bytes = Vec::new();
+    let mut out = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    };
+    let format = PackFormat::Parquet(columns.clone());
+    let mut writer = format.writer(Vec::new());
+    writer.start(&mut out).unwrap();
+    for (key, fields) in &samples {
+        let fields: Vec<(&str, &[u8])> = fields
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+            .collect();
+        writer
+            .sample(&PackSample { key, fields: &fields }, &mut out)
+            .unwrap();
+    }
+    writer.finish(&mut out).unwrap();
+    let file = ParquetFile::parse(&bytes, bytes.len() as u64).unwrap();
+    for (leaf, column) in columns.iter().enumerate() {
+        assert_eq!(file.leaves()[leaf].encoding(), column.encoding);
+        let range = file.page_index_range(0, leaf).unwrap().unwrap();
+        let index = &bytes[range.start as usize..range.end as usize];
+        let pages = file.pages_of_index(0, leaf, index).unwrap();
+        for (row, (key, fields)) in samples.iter().enumerate() {
+            let page = pages.page_of(row as u64).unwrap();
+            let whole = Pieces(vec![(0, bytes::Bytes::copy_from_slice(&bytes))]);
+            let slab = decode(&file, (0, leaf), &pages, page, whole).unwrap();
+            let found = slab
+                .row(row as u64)
+                .unwrap()
+                .map(|range| slab.as_ref()[range].to_vec());
+            let expected = match column.name.as_str() {
+                KEY_FIELD => Some(key.clone()),
+                name => fields
+                    .iter()
+                    .find(|(field, _)| field == name)
+                    .map(|(_, bytes)| bytes.clone()),
+            };
+            assert_eq!(found, expected, "{} {row}", column.name);
+        }
+    }
+}
+
+#[test]
+fn a_feature_is_what_an_example_has() {
+    let fields = vec![
+        ("ints".to_owned(), feature(&FeatureList::Ints(vec![-1, 0, 300]))),
+        (
+            "floats".to_owned(),
+            feature(&FeatureList::Floats(vec![0.5, -2.0])),
+        ),
+        (
+            "texts".to_owned(),
+            feature(&FeatureList::Bytes(vec![b"a".to_vec(), Vec::new()])),
+        ),
+    ];
+    let whole = fields.iter().map(|(name, _)| name.clone()).collect();
+    let shard = write(&PackFormat::TfRecord(whole), &[(Vec::new(), fields)]);
+    let record = &shard[12..shard.len() - 4];
+    let found = decode_example(record).unwrap();
+    assert_eq!(found["ints"], Feature::Ints(vec![-1, 0, 300]));
+    assert_eq!(found["floats"], Feature::Floats(vec![0.5, -2.0]));
+    assert_eq!(found["texts"], Feature::Bytes(vec![&b"a"[..], b""]));
 }

@@ -13,11 +13,55 @@ const FRAME_BYTES: u64 = 16;
 /// Field 1 or 2 of a message, with a length in front.
 const FIRST: u8 = 0x0a;
 const SECOND: u8 = 0x12;
+const THIRD: u8 = 0x1a;
 
-pub(super) fn sample_bytes(sample: &SampleShape<'_>) -> u64 {
+/// The values of a feature.
+#[derive(Debug, Clone, PartialEq)]
+pub enum FeatureList {
+    /// An `int64_list`.
+    Ints(Vec<i64>),
+    /// A `float_list`.
+    Floats(Vec<f32>),
+    /// A `bytes_list`.
+    Bytes(Vec<Vec<u8>>),
+}
+
+/// A `tf.train.Feature` as it lies in an `Example`.
+#[must_use]
+pub fn feature(list_of: &FeatureList) -> Vec<u8> {
+    let mut list = Vec::new();
+    let tag = match list_of {
+        FeatureList::Bytes(all) => {
+            for bytes in all {
+                open(&mut list, FIRST, bytes.len() as u64);
+                list.extend_from_slice(bytes);
+            }
+            FIRST
+        }
+        FeatureList::Floats(all) => {
+            open(&mut list, FIRST, 4 * all.len() as u64);
+            list.extend(all.iter().flat_map(|number| number.to_le_bytes()));
+            SECOND
+        }
+        FeatureList::Ints(all) => {
+            // A negative number is a varint of ten bytes, as of its 64 bits without a sign.
+            let packed: Vec<u8> = all.iter().flat_map(|number| varint(*number as u64)).collect();
+            open(&mut list, FIRST, packed.len() as u64);
+            list.extend_from_slice(&packed);
+            THIRD
+        }
+    };
+    let mut found = Vec::new();
+    open(&mut found, tag, list.len() as u64);
+    found.extend_from_slice(&list);
+    found
+}
+
+pub(super) fn sample_bytes(whole: &[String], sample: &SampleShape<'_>) -> u64 {
     let payload = match sample.fields {
         [(FIELD, bytes)] => *bytes,
         _ => delimited(features_bytes(
+            whole,
             features(sample.key, sample.fields).iter().copied(),
         )),
     };
@@ -34,19 +78,26 @@ fn features<'a>(key: &'a [u8], fields: &[(&'a str, u64)]) -> Vec<(&'a str, u64)>
     features
 }
 
-fn features_bytes<'a>(features: impl Iterator<Item = (&'a str, u64)>) -> u64 {
-    let each = features.map(|(name, bytes)| delimited(entry_bytes(name, bytes)));
+fn features_bytes<'a>(whole: &[String], features: impl Iterator<Item = (&'a str, u64)>) -> u64 {
+    let each = features.map(|(name, bytes)| delimited(entry_bytes(whole, name, bytes)));
     each.fold(0, u64::saturating_add)
 }
 
 /// A map entry: name and feature.
-fn entry_bytes(name: &str, bytes: u64) -> u64 {
-    delimited(name.len() as u64) + delimited(feature_bytes(bytes))
+fn entry_bytes(whole: &[String], name: &str, bytes: u64) -> u64 {
+    delimited(name.len() as u64) + delimited(feature_bytes(whole, name, bytes))
 }
 
-/// A feature with a list with one value.
-fn feature_bytes(bytes: u64) -> u64 {
+/// A feature with a list with one value, or one that is there already.
+fn feature_bytes(whole: &[String], name: &str, bytes: u64) -> u64 {
+    if is_whole(whole, name) {
+        return bytes;
+    }
     delimited(delimited(bytes))
+}
+
+fn is_whole(whole: &[String], name: &str) -> bool {
+    whole.iter().any(|one| one == name)
 }
 
 /// With tag and length in front.
@@ -69,7 +120,16 @@ fn open(head: &mut Vec<u8>, tag: u8, bytes: u64) {
     head.extend_from_slice(&varint(bytes));
 }
 
-pub(super) struct TfRecordWriter;
+pub(super) struct TfRecordWriter {
+    /// Fields that come as whole features.
+    whole: Vec<String>,
+}
+
+impl TfRecordWriter {
+    pub(super) fn new(whole: Vec<String>) -> Self {
+        Self { whole }
+    }
+}
 
 impl ShardWriter for TfRecordWriter {
     fn start(&mut self, _out: Out<'_>) -> Result<()> {
@@ -86,7 +146,7 @@ impl ShardWriter for TfRecordWriter {
             key: sample.key,
             fields: &sizes,
         };
-        let payload = sample_bytes(&shape) - FRAME_BYTES;
+        let payload = sample_bytes(&self.whole, &shape) - FRAME_BYTES;
         let length = payload.to_le_bytes();
         out(&length)?;
         out(&masked(crc32c::crc32c(&length)).to_le_bytes())?;
@@ -97,7 +157,7 @@ impl ShardWriter for TfRecordWriter {
         };
         match sample.fields {
             [(FIELD, bytes)] => piece(bytes)?,
-            _ => example(sample, &mut piece)?,
+            _ => example(&self.whole, sample, &mut piece)?,
         }
         out(&masked(crc).to_le_bytes())
     }
@@ -107,7 +167,7 @@ impl ShardWriter for TfRecordWriter {
     }
 }
 
-fn example(sample: &PackSample<'_>, out: Out<'_>) -> Result<()> {
+fn example(whole: &[String], sample: &PackSample<'_>, out: Out<'_>) -> Result<()> {
     let mut features: Vec<(&str, &[u8])> = sample.fields.to_vec();
     if !sample.key.is_empty() {
         features.push((KEY_FIELD, sample.key));
@@ -115,15 +175,17 @@ fn example(sample: &PackSample<'_>, out: Out<'_>) -> Result<()> {
     features.sort_unstable_by_key(|(name, bytes)| (*name, bytes.len()));
     let sizes = features.iter().map(|(name, bytes)| (*name, bytes.len() as u64));
     let mut head = Vec::new();
-    open(&mut head, FIRST, features_bytes(sizes));
+    open(&mut head, FIRST, features_bytes(whole, sizes));
     for (name, bytes) in features {
         let length = bytes.len() as u64;
-        open(&mut head, FIRST, entry_bytes(name, length));
+        open(&mut head, FIRST, entry_bytes(whole, name, length));
         open(&mut head, FIRST, name.len() as u64);
         head.extend_from_slice(name.as_bytes());
-        open(&mut head, SECOND, feature_bytes(length));
-        open(&mut head, FIRST, delimited(length));
-        open(&mut head, FIRST, length);
+        open(&mut head, SECOND, feature_bytes(whole, name, length));
+        if !is_whole(whole, name) {
+            open(&mut head, FIRST, delimited(length));
+            open(&mut head, FIRST, length);
+        }
         out(&head)?;
         out(bytes)?;
         head.clear();

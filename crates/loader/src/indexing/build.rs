@@ -11,11 +11,12 @@ use std::sync::{Mutex, PoisonError};
 use forebay_client::ItemRange;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::ShardIndex;
+use forebay_dataset::mds::MdsHasher;
 use forebay_dataset::parquet::index_file;
 use forebay_dataset::scan::{ScanOptions, ShardScan};
 use forebay_dataset::shard::{Format, ShardRecord};
 
-use super::{Indexing, Progress};
+use super::{Indexing, Progress, borrowed};
 use crate::rows::tables::Table;
 use crate::source::ShardObject;
 
@@ -109,6 +110,13 @@ impl Build<'_> {
                 return Ok(built);
             }
         }
+        if self.indexing.options.borrow
+            && let Some(built) = borrowed::shard(self.indexing.client, shard, record.clone())?
+        {
+            self.told(shard.bytes, 1);
+            return Ok(built);
+        }
+        let mut hashes = shard.hashes.as_ref().map(MdsHasher::new);
         let options = ScanOptions {
             codec: shard.codec,
             with_sha256: self.indexing.options.with_sha256,
@@ -133,10 +141,16 @@ impl Build<'_> {
                 );
             }
             scan.push(&view)?;
+            if let Some(hashes) = &mut hashes {
+                hashes.push(&view);
+            }
             offset += view.len() as u64;
             self.told(view.len() as u64, 0);
         }
         let built = scan.finish()?;
+        if let Some(hashes) = hashes {
+            hashes.finish()?;
+        }
         self.told(0, 1);
         Ok(built)
     }

@@ -16,6 +16,7 @@ use forebay_dataset::shard::Layout;
 use crate::course::Standing;
 use crate::dataset::{Access, Inner, ShardPlace};
 use crate::rows;
+use crate::streams;
 
 /// One range.
 const RANGE_BYTES: u64 = 8 << 20;
@@ -207,7 +208,8 @@ impl SourceAhead {
             .iter()
             .map(|field| field.offset.saturating_add(field.bytes));
         let end = ends.max().unwrap_or(start);
-        add_ranges(place, start, end, items);
+        let stored = streams::ahead(place, start..end);
+        add_ranges(place, stored.start, stored.end, items);
         Ok(())
     }
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use forebay_client::{Client, Entry, ItemRange, ListOptions, ListedObject, Name};
 use forebay_core::{Error, Kind, Result};
+use forebay_dataset::foreign::{WidsShard, wids};
 use forebay_dataset::manifest::{SIGNATURE_FILE, SUMS_FILE};
 use forebay_dataset::mds::MdsIndex;
 use forebay_dataset::shard::Format;
@@ -21,6 +22,8 @@ const STATS_MAX: usize = 8;
 const TOLD_MAX: usize = 5;
 const SCHEME: &str = "forebay://";
 const MDS_INDEX: &str = "index.json";
+/// How names of documents that list shards end.
+const DOCUMENT: &str = ".json";
 /// There while `forebay dataset pack` writes the folder (docs/formats/dataset-pack.md).
 const PACKING: [&str; 2] = [".forebay/packing", ".forebay-dataset/packing"];
 
@@ -39,15 +42,75 @@ pub(crate) fn find<S: AsRef<str>>(client: &Client, patterns: &[S], format: Optio
     let mut objects = Vec::new();
     for name in names {
         let plain = name.strip_prefix(SCHEME).unwrap_or(&name);
+        let document = plain
+            .ends_with(DOCUMENT)
+            .then(|| listed(client, &name))
+            .transpose()?;
         if plain.ends_with('/') || !plain.contains('/') {
             flush(client, &mut objects, format, &mut parts)?;
             parts.push(folder(client, plain, format)?);
+        } else if let Some(document) = document {
+            flush(client, &mut objects, format, &mut parts)?;
+            parts.push(shards_of(client, plain, document, format)?);
         } else {
             objects.push(Name::parse(&name)?);
         }
     }
     flush(client, &mut objects, format, &mut parts)?;
     join(parts)
+}
+
+/// A document that lists shards.
+enum Document {
+    Wids(Vec<WidsShard>),
+    /// The `index.json` of an MDS folder.
+    Mds,
+}
+
+/// Reads a document that lists shards.
+fn listed(client: &Client, name: &str) -> Result<Document> {
+    let name = Name::parse(name)?;
+    let document = client.get(&name, ItemRange::Whole, None)?;
+    match wids(&document) {
+        Ok(shards) => Ok(Document::Wids(shards)),
+        Err(_) if name.key().ends_with(MDS_INDEX) && MdsIndex::parse(&document).is_ok() => Ok(Document::Mds),
+        Err(error) => Err(error.with("object", name)),
+    }
+}
+
+/// The shards that a document lists, which lie where it lies unless it says otherwise.
+fn shards_of(client: &Client, plain: &str, document: Document, format: Option<Format>) -> Result<Part> {
+    let folder_end = plain.rfind('/').map_or(0, |slash| slash + 1);
+    let shards = match document {
+        Document::Mds => return folder(client, &plain[..folder_end], Some(Format::Mds)),
+        Document::Wids(shards) => shards,
+    };
+    let mut names = Vec::with_capacity(shards.len());
+    for shard in &shards {
+        names.push(match shard.url.split_once("://") {
+            None => Name::parse(&format!("{}{}", &plain[..folder_end], shard.url))?,
+            Some(_) if shard.url.starts_with(SCHEME) => Name::parse(&shard.url)?,
+            Some(_) => {
+                let message = "the wids index names a shard that does not lie in this node's lake; put the shards beside it";
+                return Err(Error::new(Kind::Unsupported, message).with("shard", &shard.url));
+            }
+        });
+    }
+    let mut parts = Vec::new();
+    flush(client, &mut names, format, &mut parts)?;
+    let found = parts
+        .pop()
+        .unwrap_or_else(|| Part::Shards(Vec::new(), Vec::new()));
+    if let Part::Shards(objects, _) = &found {
+        for (object, shard) in objects.iter().zip(&shards) {
+            if shard.bytes.is_some_and(|bytes| bytes != object.bytes) {
+                let message = "a shard does not have the size that the wids index says; upload it again, or make the index again";
+                let error = Error::new(Kind::Corrupt, message).with("shard", &object.name);
+                return Err(error.with("bytes", object.bytes));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// What one name or a run of names gave.
@@ -115,6 +178,7 @@ fn flush(
             version,
             format,
             codec: None,
+            hashes: None,
         });
     }
     parts.push(Part::Shards(shards, Vec::new()));
@@ -240,7 +304,9 @@ fn folder(client: &Client, plain: &str, format: Option<Format>) -> Result<Part> 
         match MdsIndex::parse(&document) {
             Ok(index) => return mds(&index, bucket, prefix, &objects),
             // Many things are called index.json.
-            Err(error) if format.is_some() => return Err(error.with("object", index_json)),
+            Err(error) if format.is_some() || error.kind() == Kind::Unsupported => {
+                return Err(error.with("object", index_json));
+            }
             Err(_) => {}
         }
     }
@@ -287,6 +353,7 @@ fn pick(bucket: &str, objects: Vec<ListedObject>, format: Format) -> Result<Vec<
             version: object.version,
             format,
             codec: None,
+            hashes: None,
         })
     };
     objects.map(shard).collect()
@@ -321,6 +388,7 @@ fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -
                 version: object.version.clone(),
                 format: Format::Mds,
                 codec: Some(shard.codec()?),
+                hashes: Some(stored.clone()),
             }),
         }
     }

@@ -6,12 +6,12 @@
 use forebay_client::PutOptions;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::manifest::Hasher;
-use forebay_dataset::write::PackSample;
+use forebay_dataset::write::{PackFormat, PackSample, SampleShape};
 use indicatif::ProgressBar;
 
 use super::plan::{Plan, ShardPlan, unit_bytes};
 use super::record::{ShardRecord, Target};
-use super::source::{Source, UnitShape};
+use super::source::{Source, Unit, UnitShape};
 use crate::dataset::Context;
 
 /// Bytes of units that are read at once, if it is more than one unit.
@@ -37,7 +37,7 @@ impl Packing<'_> {
         let mut object = self
             .target
             .client
-            .writer(&object, PutOptions::default(), Some(shard.bytes));
+            .writer(&object, PutOptions::default(), self.bytes_known(shard));
         let mut hasher = Hasher::new();
         let mut out = |bytes: &[u8]| {
             hasher.push(bytes);
@@ -48,15 +48,23 @@ impl Packing<'_> {
         let end = shard.first + shard.units;
         let mut position = shard.first;
         while position < end {
-            if (self.context.interrupt)() {
-                return Err(Error::new(
-                    Kind::Cancelled,
-                    "interrupted; the same command goes on from here",
-                ));
-            }
+            self.check()?;
             let batch = self.batch(position, end)?;
             position += batch.len() as u64;
-            self.write(&batch, &mut *writer, &mut out)?;
+            self.each(&batch, &mut |unit| {
+                let fields: Vec<(&str, &[u8])> = unit
+                    .fields
+                    .iter()
+                    .map(|(name, bytes)| (*name, &**bytes))
+                    .collect();
+                writer.sample(
+                    &PackSample {
+                        key: &unit.key,
+                        fields: &fields,
+                    },
+                    &mut out,
+                )
+            })?;
         }
         writer.finish(&mut out)?;
         let receipt = object.finish()?;
@@ -71,8 +79,20 @@ impl Packing<'_> {
         Ok(record)
     }
 
+    /// How long the shard will be, if that is known.
+    fn bytes_known(&self, shard: &ShardPlan) -> Option<u64> {
+        (self.source.is_exact() && self.plan.format.is_exact()).then_some(shard.bytes)
+    }
+
+    /// The size of every sample, for formats that need it first.
     fn sizes(&self, shard: &ShardPlan) -> Result<Vec<u64>> {
         let positions = shard.first..shard.first + shard.units;
+        if !matches!(self.plan.format, PackFormat::Mds(_)) {
+            return Ok(Vec::new());
+        }
+        if !self.source.is_exact() {
+            return self.sizes_read(shard);
+        }
         let size = |position| {
             unit_bytes(
                 &self.plan.format,
@@ -80,6 +100,39 @@ impl Packing<'_> {
             )
         };
         positions.map(size).collect()
+    }
+
+    /// The same by reading all of them.
+    fn sizes_read(&self, shard: &ShardPlan) -> Result<Vec<u64>> {
+        let mut sizes = Vec::new();
+        let end = shard.first + shard.units;
+        let mut position = shard.first;
+        while position < end {
+            self.check()?;
+            let batch = self.batch(position, end)?;
+            position += batch.len() as u64;
+            self.each(&batch, &mut |unit| {
+                let fields: Vec<(&str, u64)> = unit
+                    .fields
+                    .iter()
+                    .map(|(name, bytes)| (*name, bytes.len() as u64))
+                    .collect();
+                sizes.push(self.plan.format.sample_bytes(&SampleShape {
+                    key: &unit.key,
+                    fields: &fields,
+                })?);
+                Ok(())
+            })?;
+        }
+        Ok(sizes)
+    }
+
+    fn check(&self) -> Result<()> {
+        if (self.context.interrupt)() {
+            let message = "interrupted; the same command goes on from here";
+            return Err(Error::new(Kind::Cancelled, message));
+        }
+        Ok(())
     }
 
     /// The next units that are read at once.
@@ -98,12 +151,8 @@ impl Packing<'_> {
         Ok(batch)
     }
 
-    fn write(
-        &self,
-        batch: &[(u64, UnitShape)],
-        writer: &mut dyn forebay_dataset::write::ShardWriter,
-        out: forebay_dataset::write::Out<'_>,
-    ) -> Result<()> {
+    /// Reads units and hands them on, in order.
+    fn each(&self, batch: &[(u64, UnitShape)], take: &mut dyn FnMut(Unit<'_>) -> Result<()>) -> Result<()> {
         let numbers: Vec<u64> = batch
             .iter()
             .flat_map(|(unit, _)| self.source.samples_of(*unit))
@@ -114,26 +163,21 @@ impl Packing<'_> {
         for (unit, shape) in batch {
             let range = self.source.samples_of(*unit);
             let count = (range.end - range.start) as usize;
-            let fields = self.source.fields(&samples[first..first + count], shape);
+            let unit = self.source.unit(&samples[first..first + count], shape)?;
             first += count;
-            let is_whole = fields
+            let is_whole = unit
+                .fields
                 .iter()
                 .zip(&shape.fields)
                 .all(|((_, bytes), (_, planned))| bytes.len() as u64 == *planned);
-            if fields.len() != shape.fields.len() || !is_whole {
+            if self.source.is_exact() && (unit.fields.len() != shape.fields.len() || !is_whole) {
                 let message =
                     "a sample is not as the index says; index the source again: forebay dataset index URL";
                 return Err(
                     Error::new(Kind::Changed, message).with("key", String::from_utf8_lossy(&shape.key))
                 );
             }
-            writer.sample(
-                &PackSample {
-                    key: &shape.key,
-                    fields: &fields,
-                },
-                &mut *out,
-            )?;
+            take(unit)?;
         }
         Ok(())
     }

@@ -2,12 +2,17 @@
 //!
 //! A unit is what stays together: a sample, or of raw files all files with one key (`dir/0001.jpg` and `dir/0001.cls`), by WebDataset's rule: the key is the path
 //! up to the first dot of the base name, what follows is the field. A listing is sorted, so such files are neighbours. Shapes come from the index
-//! alone; bytes are read later, each unit once. Memory: 8 bytes a unit of raw files, nothing of others.
+//! alone; bytes are read later, each unit once. Of rows of Parquet the index knows about how long they are; for MDS, whose offsets come first, they are read twice.
+//! Memory: 8 bytes a unit of raw files, nothing of others.
+
+use std::borrow::Cow;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::shard::{Format, Layout};
-use forebay_dataset::write::{KEY_FIELD, MdsColumn, PackFormat};
+use forebay_dataset::write::{KEY_FIELD, MdsColumn, PackFormat, ParquetColumn};
 use forebay_loader::{Dataset, SampleBytes};
+
+use super::convert::Converter;
 
 /// A file without an ending is this field.
 const PLAIN_FIELD: &str = "data";
@@ -18,6 +23,14 @@ pub(crate) struct Source {
     /// Of raw files the first sample of each unit, and the end.
     groups: Option<Vec<u64>>,
     target: Target,
+    /// What becomes of the values, if it is rows of Parquet.
+    rows: Option<Converter>,
+}
+
+/// A unit whose samples were read.
+pub(crate) struct Unit<'a> {
+    pub(crate) key: Vec<u8>,
+    pub(crate) fields: Vec<(&'a str, Cow<'a, [u8]>)>,
 }
 
 /// What the format of the shards means for keys.
@@ -37,20 +50,11 @@ pub(crate) struct UnitShape {
 }
 
 impl Source {
-    /// Looks at the index. Errors: `Unsupported` if samples of this format cannot be taken one by one.
+    /// Looks at the index. Errors: `Unsupported` if a column has a type that cannot be packed.
     pub(crate) fn new(dataset: Dataset, format: Format) -> Result<Self> {
-        for shard in dataset.index().head().shards() {
-            let record = shard?.record();
-            if record.format == Format::Parquet {
-                let message =
-                    "packing from parquet is not there yet; convert with pyarrow, or read it as it is";
-                return Err(Error::new(Kind::Unsupported, message).with("shard", record.name));
-            }
-            record.check_random_access().map_err(|_| {
-                let message = "packing from compressed shards is not there yet; decompress them first";
-                Error::new(Kind::Unsupported, message).with("shard", &record.name)
-            })?;
-        }
+        let first = dataset.index().head().shards().next().transpose()?;
+        let is_rows = first.is_some_and(|shard| shard.record().format == Format::Parquet);
+        let rows = is_rows.then(|| Converter::new(&dataset, format)).transpose()?;
         let target = if format == Format::Tar {
             Target::NeedsKeys
         } else {
@@ -61,7 +65,25 @@ impl Source {
             dataset,
             groups,
             target,
+            rows,
         })
+    }
+
+    /// Whether shapes are right to the byte.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.rows.is_none()
+    }
+
+    /// Bytes of compressed shards, decompressed: what a jump back in the order may cost again.
+    pub(crate) fn compressed_bytes(&self) -> Result<u64> {
+        let mut bytes = 0_u64;
+        for shard in self.dataset.index().head().shards() {
+            let record = shard?.record();
+            if record.is_compressed() {
+                bytes = bytes.saturating_add(record.stream_bytes);
+            }
+        }
+        Ok(bytes)
     }
 
     /// How many units there are.
@@ -93,6 +115,12 @@ impl Source {
                 let (key, field) = cut(key)?;
                 shape.key = key.to_vec();
                 shape.fields.push((field, sample.bytes()));
+            } else if self.rows.is_some() {
+                let rows = self.rows_beside(&sample)?;
+                let fields = sample.fields.iter().filter(|field| self.takes(field.name));
+                shape
+                    .fields
+                    .extend(fields.map(|field| (field.name.to_owned(), field.bytes / rows)));
             } else {
                 shape.key = key.to_vec();
                 let fields = sample.fields.iter().filter(|field| self.takes(field.name));
@@ -107,16 +135,47 @@ impl Source {
         Ok(shape)
     }
 
+    /// About how many rows share the chunks of a row.
+    fn rows_beside(&self, sample: &forebay_dataset::index::Sample<'_>) -> Result<u64> {
+        let shard = self.dataset.index().shard(sample.shard)?;
+        let bytes: u64 = sample.fields.iter().map(|field| field.bytes).sum();
+        let rows = u128::from(shard.samples()) * u128::from(bytes) / u128::from(shard.record().bytes.max(1));
+        Ok(u64::try_from(rows).unwrap_or(u64::MAX).max(1))
+    }
+
     /// Key and fields of a unit whose samples were read.
-    pub(crate) fn fields<'a>(
-        &self,
-        samples: &'a [SampleBytes],
-        shape: &'a UnitShape,
-    ) -> Vec<(&'a str, &'a [u8])> {
+    pub(crate) fn unit<'a>(&self, samples: &'a [SampleBytes], shape: &'a UnitShape) -> Result<Unit<'a>> {
+        if let Some(rows) = &self.rows {
+            return self.row(samples, shape, rows);
+        }
         let bytes = samples.iter().flat_map(|sample| &sample.fields);
         let bytes = bytes.filter(|field| self.groups.is_some() || self.takes(field.name()));
         let names = shape.fields.iter().map(|(name, _)| name.as_str());
-        names.zip(bytes.map(|field| &**field)).collect()
+        let fields = names.zip(bytes.map(|field| Cow::Borrowed(&**field)));
+        Ok(Unit {
+            key: shape.key.clone(),
+            fields: fields.collect(),
+        })
+    }
+
+    /// A row: a column with the name of a key is the key of a tar.
+    fn row<'a>(&self, samples: &'a [SampleBytes], shape: &UnitShape, rows: &Converter) -> Result<Unit<'a>> {
+        let mut unit = Unit {
+            key: shape.key.clone(),
+            fields: Vec::new(),
+        };
+        for field in samples.iter().flat_map(|sample| &sample.fields) {
+            if field.is_null() {
+                continue;
+            }
+            if self.takes(field.name()) {
+                let name: &'a str = field.name();
+                unit.fields.push((name, rows.field(name, field)?));
+            } else if !field.is_empty() {
+                unit.key = rows.field(field.name(), field)?.into_owned();
+            }
+        }
+        Ok(unit)
     }
 
     /// In a tar the key is the name; a field of that name would be a second one.
@@ -144,16 +203,52 @@ impl Source {
             names.push(KEY_FIELD.to_owned());
         }
         let encodings = &self.dataset.index().head().meta().encodings;
-        let column = |name: String| match encodings.get(&name) {
-            Some(encoding) => MdsColumn {
+        let column = |name: String| match (&self.rows, encodings.get(&name)) {
+            (Some(rows), _) => rows.mds_column(name),
+            (None, Some(encoding)) => MdsColumn {
                 name,
                 encoding: encoding.clone(),
             },
-            None => MdsColumn::of_field(&name),
+            (None, None) => MdsColumn::of_field(&name),
         };
         let mut columns: Vec<MdsColumn> = names.into_iter().map(column).collect();
         columns.sort();
         Ok(columns)
+    }
+
+    /// The columns of a Parquet dataset of all units: those of the source, or what MDS would make of its fields.
+    pub(crate) fn parquet_columns(&self) -> Result<Vec<ParquetColumn>> {
+        let encodings = &self.dataset.index().head().meta().encodings;
+        let column = |column: MdsColumn| {
+            let encoding = match encodings.get(&column.name) {
+                Some(encoding) if self.rows.is_some() => encoding.clone(),
+                _ => parquet_encoding(&column.encoding).to_owned(),
+            };
+            ParquetColumn {
+                name: column.name,
+                encoding,
+            }
+        };
+        Ok(self.columns()?.into_iter().map(column).collect())
+    }
+}
+
+/// What values of an MDS column are in Parquet; what has no type there stays bytes.
+fn parquet_encoding(mds: &str) -> &'static str {
+    match mds {
+        "str" | "json" | "str_int" | "str_float" | "str_decimal" => "parquet:str",
+        "int" | "int64" => "parquet:int64",
+        "int8" => "parquet:int8",
+        "int16" => "parquet:int16",
+        "int32" => "parquet:int32",
+        "uint8" => "parquet:uint8",
+        "uint16" => "parquet:uint16",
+        "uint32" => "parquet:uint32",
+        "uint64" => "parquet:uint64",
+        "float16" => "parquet:float16",
+        "float32" => "parquet:float32",
+        "float64" => "parquet:float64",
+        _ => "parquet:bytes",
     }
 }
 
@@ -161,14 +256,13 @@ impl Source {
 pub(crate) fn pack_format(source: &Source, format: Format) -> Result<PackFormat> {
     match format {
         Format::Tar => Ok(PackFormat::Tar),
-        Format::TfRecord => Ok(PackFormat::TfRecord),
-        Format::Mds => source.columns().map(PackFormat::Mds),
-        Format::Parquet => Err(Error::new(
-            Kind::Unsupported,
-            "packing to parquet is not there yet; choose tar, tfrecord or mds",
+        Format::TfRecord => Ok(PackFormat::TfRecord(
+            source.rows.as_ref().map(Converter::features).unwrap_or_default(),
         )),
+        Format::Mds => source.columns().map(PackFormat::Mds),
+        Format::Parquet => source.parquet_columns().map(PackFormat::Parquet),
         other => {
-            let message = "shards are packed as tar, tfrecord or mds";
+            let message = "shards are packed as tar, tfrecord, mds or parquet";
             Err(Error::new(Kind::InvalidInput, message).with("format", other.as_str()))
         }
     }
