@@ -10,6 +10,7 @@
 //! Whether it is worth it is decided here too: a part that does not shrink by [`is_worth`] is better stored as it is, and so is one whose chain
 //! would make a restore read more than twice the bytes ([`may_follow`]).
 
+pub mod chain;
 mod group;
 #[cfg(test)]
 mod tests;

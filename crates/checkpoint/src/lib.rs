@@ -9,6 +9,8 @@ pub mod assign;
 pub mod delta;
 pub mod diff;
 mod dtype;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hash;
 pub mod header;
 pub mod lease;

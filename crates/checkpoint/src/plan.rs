@@ -8,13 +8,14 @@
 //! What is read are whole blocks of a part (64 KiB, counted from its start), because only those have a checksum. Jobs of one want do not share
 //! a block where that can be had; a block at a cut of a woven stretch is read once more.
 //!
-//! Limits: a job has at most [`JOB_BYTES`] of target and a block, a piece at most [`PIECE_BYTES`] of a part and a run. Runs are made as they are used,
+//! Limits: a job has at most [`JOB_BYTES`] of target and a block (a frame in an encoded part), a piece at most [`PIECE_BYTES`] of a part and a run. Runs are made as they are used,
 //! never listed.
 
 use std::ops::Range;
 
 use forebay_core::{Error, Kind, Result};
 
+use crate::delta::FRAME_BYTES;
 use crate::manifest::{Part, Tensor};
 use crate::shape::{Runs, TensorBox};
 use crate::table::BLOCK_BYTES;
@@ -232,12 +233,16 @@ impl Cutter<'_> {
         (run.bytes == bytes).then_some(run.part_byte)
     }
 
-    /// In jobs that end where blocks of the part do.
+    /// In jobs that end where blocks of the part do, or its frames if it is encoded.
     fn add_straight(&mut self, part: usize, part_byte: u64, target_byte: u64, bytes: u64) {
+        let unit_bytes = match self.tensor.parts[part].bytes.encoding {
+            Some(_) => FRAME_BYTES,
+            None => BLOCK_BYTES,
+        };
         let end = part_byte + bytes;
         let mut first = part_byte;
         while first < end {
-            let cut = (first + JOB_BYTES).next_multiple_of(BLOCK_BYTES).min(end);
+            let cut = (first + JOB_BYTES).next_multiple_of(unit_bytes).min(end);
             let place = target_byte + (first - part_byte);
             self.jobs.push(Job {
                 target: place..place + (cut - first),

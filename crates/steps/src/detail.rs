@@ -1,6 +1,6 @@
 //! Sizes, ages and durations of steps, for people who look at a run.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use forebay_checkpoint::Manifest;
 use forebay_checkpoint::lease::Open;
@@ -32,6 +32,10 @@ pub struct StepDetail {
     pub bytes: u64,
     /// Of these, bytes that lie in files of other attempts.
     pub reused_bytes: u64,
+    /// Of these, bytes that this step stores as differences.
+    pub encoded_bytes: u64,
+    /// What these take in its files.
+    pub encoded_stored_bytes: u64,
     /// What was let pass when it was committed.
     pub alarms: u64,
 }
@@ -50,13 +54,19 @@ impl StepDetail {
             .values()
             .flat_map(|objects| objects.iter().map(|object| &object.bytes));
         // Tied tensors may share their bytes.
-        let extents: BTreeSet<(u32, [u64; 2])> = parts.chain(objects).map(place).collect();
+        let extents: BTreeMap<(u32, [u64; 2]), &Extent> = parts
+            .chain(objects)
+            .map(|extent| ((extent.file, extent.range), extent))
+            .collect();
         let own = names::attempt_file(manifest.step, &manifest.attempt, "");
-        let is_own = |file: u32| {
-            let file = content.files.get(file as usize);
+        let is_own = |extent: &Extent| {
+            let file = content.files.get(extent.file as usize);
             file.is_some_and(|file| file.path.starts_with(&own))
         };
-        let bytes = |(_, range): &(u32, [u64; 2])| range[1] - range[0];
+        let (own, other): (Vec<&Extent>, Vec<&Extent>) =
+            extents.into_values().partition(|extent| is_own(extent));
+        let encoded = || own.iter().filter(|extent| extent.encoding.is_some());
+        let bytes = |extents: &[&Extent]| extents.iter().map(|extent| extent.bytes()).sum::<u64>();
         Self {
             commit: StepRef {
                 step: manifest.step,
@@ -68,10 +78,18 @@ impl StepDetail {
             parent: manifest.parent,
             tensors: content.tensors.len() as u64,
             objects: content.objects.len() as u64,
-            bytes: extents.iter().map(bytes).sum(),
-            reused_bytes: extents.iter().filter(|extent| !is_own(extent.0)).map(bytes).sum(),
+            bytes: bytes(&own) + bytes(&other),
+            reused_bytes: bytes(&other),
+            encoded_bytes: encoded().map(|extent| extent.bytes()).sum(),
+            encoded_stored_bytes: encoded().map(|extent| extent.stored_bytes()).sum(),
             alarms: content.alarms.len() as u64,
         }
+    }
+
+    /// How many times larger the bytes are that are stored as differences; `None` if none are.
+    #[must_use]
+    pub fn encoded_ratio(&self) -> Option<f64> {
+        (self.encoded_stored_bytes > 0).then(|| self.encoded_bytes as f64 / self.encoded_stored_bytes as f64)
     }
 
     /// The part of the bytes that was not written again.
@@ -82,10 +100,6 @@ impl StepDetail {
         }
         self.reused_bytes as f64 / self.bytes as f64
     }
-}
-
-fn place(extent: &Extent) -> (u32, [u64; 2]) {
-    (extent.file, extent.range)
 }
 
 impl Root {

@@ -21,6 +21,7 @@
 
 mod compare;
 mod dcp;
+mod decode;
 mod detail;
 mod export;
 mod file;

@@ -5,14 +5,17 @@
 //! little more than one large one. Each thread takes a batch, looks at the bytes where the node keeps them, compares the CRC32C of a block and
 //! copies what is wanted of it while it is still in the processor's cache: one copy in all.
 //!
+//! Encoded parts are read by the same plan; `decode.rs` makes their bytes.
+//!
 //! An error leaves targets partly written, and says so.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_checkpoint::manifest::Part;
+use forebay_checkpoint::manifest::{DEPTH_MAX, Extent, Part};
 use forebay_checkpoint::plan::{self, Job, Piece, Source};
 use forebay_checkpoint::shape::TensorBox;
+use forebay_checkpoint::table::BLOCK_BYTES;
 use forebay_core::{Error, Kind, Result};
 
 use crate::parallel;
@@ -23,6 +26,10 @@ use crate::tables::{Proofs, crcs};
 const BATCH_BYTES: u64 = 16 << 20;
 /// Reads in one call.
 const BATCH_READS_MAX: usize = 256;
+/// Bytes that one call makes of encoded parts; chains read up to twice as many.
+const ENCODED_BATCH_BYTES: usize = 8 << 20;
+/// Jobs in one such call, each of which reads every file of a chain.
+const ENCODED_BATCH_JOBS_MAX: usize = BATCH_READS_MAX / (1 + DEPTH_MAX);
 /// A gap between two neighbours that is read over.
 const GAP_BYTES_MAX: u64 = 4 << 10;
 
@@ -47,7 +54,7 @@ pub struct Loaded {
 }
 
 /// A job with its memory.
-struct Stretch<'a> {
+pub(crate) struct Stretch<'a> {
     name: &'a str,
     element_bytes: u64,
     parts: &'a [Part],
@@ -56,12 +63,12 @@ struct Stretch<'a> {
 }
 
 /// A straight job: bytes of one part.
-struct Straight<'a> {
-    name: &'a str,
-    part: &'a Part,
+pub(crate) struct Straight<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) part: &'a Part,
     /// Bytes of the part.
-    bytes: Range<u64>,
-    target: &'a mut [u8],
+    pub(crate) bytes: Range<u64>,
+    pub(crate) target: &'a mut [u8],
 }
 
 /// One read of a file for jobs whose bytes lie together in it.
@@ -74,6 +81,7 @@ struct Read<'a> {
 /// What a thread does at a time.
 enum Batch<'a> {
     Straight(Vec<Read<'a>>),
+    Encoded(Vec<Straight<'a>>),
     Woven(Stretch<'a>),
 }
 
@@ -92,6 +100,7 @@ impl Step {
         parallel::each(batches(stretches), threads, |batch| {
             let read = match batch {
                 Batch::Straight(reads) => self.read_straight(reads, &proofs)?,
+                Batch::Encoded(jobs) => self.read_encoded(jobs, &proofs)?,
                 Batch::Woven(mut stretch) => self.read_woven(&mut stretch, &proofs)?,
             };
             read_bytes.fetch_add(read, Ordering::Relaxed);
@@ -150,7 +159,7 @@ impl Step {
                 let proof = Proof {
                     step: self,
                     name: job.name,
-                    part: job.part,
+                    extent: &job.part.bytes,
                     crcs: crcs(proofs, &job.part.bytes)?,
                 };
                 for block in blocks {
@@ -178,10 +187,15 @@ impl Step {
             let proof = Proof {
                 step: self,
                 name: stretch.name,
-                part,
+                extent: &part.bytes,
                 crcs: crcs(proofs, &part.bytes)?,
             };
-            let mut pieces = plan::pieces(part, at, stretch.element_bytes).peekable();
+            let pieces = plan::pieces(part, at, stretch.element_bytes);
+            if part.bytes.encoding.is_some() {
+                read_bytes += self.weave_encoded(&proof, pieces, proofs, stretch.target)?;
+                continue;
+            }
+            let mut pieces = pieces.peekable();
             while pieces.peek().is_some() {
                 let now = some_pieces(&mut pieces);
                 let ranges: Vec<Range<u64>> = now
@@ -208,44 +222,64 @@ impl Step {
     }
 }
 
-/// What proves blocks of a part.
+/// What proves blocks of an extent.
 pub(crate) struct Proof<'a> {
     pub(crate) step: &'a Step,
     pub(crate) name: &'a str,
-    pub(crate) part: &'a Part,
+    pub(crate) extent: &'a Extent,
     pub(crate) crcs: &'a [u32],
 }
 
 impl Proof<'_> {
-    /// Compares a block of the part with its checksum.
+    /// Compares a block of the extent with its checksum.
     pub(crate) fn compare(&self, block: u64, bytes: &[u8]) -> Result<()> {
         if self.crcs.get(block as usize) == Some(&crc32c::crc32c(bytes)) {
             return Ok(());
         }
-        let extent = &self.part.bytes;
-        let range = plan::bytes_of(&(block..block + 1), extent.bytes());
-        let message = "bytes of a tensor do not match their checksum: the file is damaged; what was loaded so far must not be used";
-        Err(Error::new(Kind::Checksum, message)
-            .with("tensor", self.name)
-            .with("file", self.step.path(extent.file))
-            .with(
-                "bytes",
-                format!(
-                    "{}-{}",
-                    extent.range[0] + range.start,
-                    extent.range[0] + range.end
-                ),
-            ))
+        let [first, end] = self.extent.range;
+        let range = match &self.extent.encoding {
+            None => {
+                let range = plan::bytes_of(&(block..block + 1), self.extent.bytes());
+                first + range.start..first + range.end
+            }
+            // No bytes of the file are these bytes.
+            Some(_) => first..end,
+        };
+        Err(damaged(self.step, self.name, self.extent.file, &range))
+    }
+
+    /// Compares all blocks of these bytes, which begin at this byte of the extent, where a block does.
+    pub(crate) fn compare_all(&self, first: u64, bytes: &[u8]) -> Result<()> {
+        let blocks = (first / BLOCK_BYTES..).zip(bytes.chunks(BLOCK_BYTES as usize));
+        for (block, bytes) in blocks {
+            self.compare(block, bytes)?;
+        }
+        Ok(())
     }
 }
 
+/// What to say of bytes of a file that are not what they were.
+pub(crate) fn damaged(step: &Step, name: &str, file: u32, range: &Range<u64>) -> Error {
+    let message = "bytes of a tensor do not match their checksum: the file is damaged; what was loaded so far must not be used";
+    Error::new(Kind::Checksum, message)
+        .with("tensor", name)
+        .with("file", step.path(file))
+        .with("bytes", format!("{}-{}", range.start, range.end))
+}
+
 /// Copies the rows of a piece; blocks are proved just before the first row that needs them.
-fn weave(proof: &Proof<'_>, piece: Piece, range: &Range<u64>, view: &[u8], target: &mut [u8]) -> Result<()> {
+pub(crate) fn weave(
+    proof: &Proof<'_>,
+    piece: Piece,
+    range: &Range<u64>,
+    view: &[u8],
+    target: &mut [u8],
+) -> Result<()> {
     let mut next_block = piece.blocks.start;
     for run in piece.runs {
         let end = run.part_byte + run.bytes;
-        while next_block < end.div_ceil(forebay_checkpoint::table::BLOCK_BYTES) {
-            let block = plan::bytes_of(&(next_block..next_block + 1), proof.part.bytes.bytes());
+        while next_block < end.div_ceil(BLOCK_BYTES) {
+            let block = plan::bytes_of(&(next_block..next_block + 1), proof.extent.bytes());
             let bytes = (block.start - range.start) as usize..(block.end - range.start) as usize;
             proof.compare(next_block, &view[bytes])?;
             next_block += 1;
@@ -262,7 +296,7 @@ fn weave(proof: &Proof<'_>, piece: Piece, range: &Range<u64>, view: &[u8], targe
 fn some_pieces(pieces: &mut impl Iterator<Item = Piece>) -> Vec<Piece> {
     let mut some = Vec::new();
     let mut blocks = 0;
-    while blocks * forebay_checkpoint::table::BLOCK_BYTES < BATCH_BYTES && some.len() < BATCH_READS_MAX {
+    while blocks * BLOCK_BYTES < BATCH_BYTES && some.len() < BATCH_READS_MAX {
         let Some(piece) = pieces.next() else { break };
         blocks += piece.blocks.end - piece.blocks.start;
         some.push(piece);
@@ -308,9 +342,7 @@ impl<'a> Read<'a> {
 }
 
 /// Extents that a stretch reads from.
-fn extents<'a>(
-    stretch: &'a Stretch<'_>,
-) -> impl Iterator<Item = &'a forebay_checkpoint::manifest::Extent> + use<'a> {
+fn extents<'a>(stretch: &'a Stretch<'_>) -> impl Iterator<Item = &'a Extent> + use<'a> {
     let (one, several) = match &stretch.source {
         Source::Straight { part, .. } => (Some(*part), &[][..]),
         Source::Woven { parts, .. } => (None, &parts[..]),
@@ -325,17 +357,50 @@ fn extents<'a>(
 fn batches(stretches: Vec<Stretch<'_>>) -> Vec<Batch<'_>> {
     let mut batches = Vec::new();
     let mut reads = Vec::new();
+    let mut encoded = Vec::new();
     for stretch in stretches {
-        match stretch.source {
-            Source::Straight { part, part_byte } => reads.push(Read::of(Straight {
-                name: stretch.name,
-                part: &stretch.parts[part],
-                bytes: part_byte..part_byte + stretch.target.len() as u64,
-                target: stretch.target,
-            })),
-            Source::Woven { .. } => batches.push(Batch::Woven(stretch)),
+        let Source::Straight { part, part_byte } = stretch.source else {
+            batches.push(Batch::Woven(stretch));
+            continue;
+        };
+        let straight = Straight {
+            name: stretch.name,
+            part: &stretch.parts[part],
+            bytes: part_byte..part_byte + stretch.target.len() as u64,
+            target: stretch.target,
+        };
+        match straight.part.bytes.encoding {
+            Some(_) => encoded.push(straight),
+            None => reads.push(Read::of(straight)),
         }
     }
+    encoded_batches(encoded, &mut batches);
+    straight_batches(reads, &mut batches);
+    batches
+}
+
+/// Jobs in encoded parts, in the order of files.
+fn encoded_batches<'a>(mut jobs: Vec<Straight<'a>>, batches: &mut Vec<Batch<'a>>) {
+    jobs.sort_by_key(|job| (job.part.bytes.file, job.part.bytes.range[0], job.bytes.start));
+    let mut batch: Vec<Straight<'_>> = Vec::new();
+    let mut batch_bytes = 0;
+    for job in jobs {
+        let is_full =
+            batch_bytes + job.target.len() > ENCODED_BATCH_BYTES || batch.len() >= ENCODED_BATCH_JOBS_MAX;
+        if is_full && !batch.is_empty() {
+            batches.push(Batch::Encoded(std::mem::take(&mut batch)));
+            batch_bytes = 0;
+        }
+        batch_bytes += job.target.len();
+        batch.push(job);
+    }
+    if !batch.is_empty() {
+        batches.push(Batch::Encoded(batch));
+    }
+}
+
+/// Reads in the order of files, neighbours joined.
+fn straight_batches<'a>(mut reads: Vec<Read<'a>>, batches: &mut Vec<Batch<'a>>) {
     reads.sort_by_key(|read| (read.file, read.range.start));
     let mut joined: Vec<Read<'_>> = Vec::with_capacity(reads.len());
     for read in reads {
@@ -359,5 +424,4 @@ fn batches(stretches: Vec<Stretch<'_>>) -> Vec<Batch<'_>> {
     if !batch.is_empty() {
         batches.push(Batch::Straight(batch));
     }
-    batches
 }

@@ -19,10 +19,10 @@ pub(crate) struct Tables(Mutex<BTreeMap<u32, Arc<Table>>>);
 pub(crate) type Proofs = BTreeMap<u32, Arc<Table>>;
 
 impl Step {
-    /// The tables that prove these extents.
+    /// The tables that prove these extents and what they are made from.
     pub(crate) fn proofs<'a>(&self, extents: impl Iterator<Item = &'a Extent>) -> Result<Proofs> {
         let mut proofs = Proofs::new();
-        for extent in extents {
+        for extent in extents.flat_map(Extent::chain) {
             if let Entry::Vacant(vacant) = proofs.entry(extent.table) {
                 vacant.insert(self.table(extent.table)?);
             }
@@ -70,7 +70,12 @@ impl Step {
 
 /// The checksums of an extent's blocks.
 pub(crate) fn crcs<'a>(proofs: &'a Proofs, extent: &Extent) -> Result<&'a [u32]> {
+    table(proofs, extent)?.part(extent.first_block, extent.bytes())
+}
+
+/// The table of an extent.
+pub(crate) fn table<'a>(proofs: &'a Proofs, extent: &Extent) -> Result<&'a Table> {
     let table = proofs.get(&extent.table);
     let table = table.ok_or_else(|| Error::new(Kind::Internal, "a side table was not read before"))?;
-    table.part(extent.first_block, extent.bytes())
+    Ok(table)
 }

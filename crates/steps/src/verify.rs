@@ -5,17 +5,24 @@
 //! wrong; at most [`FINDINGS_MAX`] findings are kept.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
+use forebay_checkpoint::delta::Decoder;
 use forebay_checkpoint::header::Header;
 use forebay_checkpoint::manifest::{DataFile, Extent, Part};
 use forebay_checkpoint::plan;
-use forebay_checkpoint::table::{BLOCK_BYTES, Table};
+use forebay_checkpoint::table::BLOCK_BYTES;
+use forebay_client::View;
 use forebay_core::{Error, Kind, Result};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
+use crate::decode::Run;
 use crate::parallel;
 use crate::step::{Fetch, Step};
+use crate::tables::Proofs;
+use crate::view::memory;
 
 /// Bytes that are read and hashed at a time.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -46,6 +53,25 @@ pub struct Verified {
     pub findings: Vec<Finding>,
     /// Whether there was more wrong than is listed.
     pub has_more: bool,
+}
+
+/// Bytes that are to be proved.
+enum Piece {
+    /// Where the node keeps them.
+    Stored(View),
+    /// Made from what it keeps.
+    Decoded(Vec<u8>),
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(view) => view,
+            Self::Decoded(bytes) => bytes,
+        }
+    }
 }
 
 impl Verified {
@@ -98,8 +124,7 @@ impl Step {
         })?;
         parallel::each(self.things(), threads, |thing| {
             let path = self.path(thing.extent.file);
-            let table = tables.get(&thing.extent.table);
-            let proved = self.check_thing(&thing, table, progress);
+            let proved = self.check_thing(&thing, &tables, progress);
             if proved.is_ok() {
                 let mut verified = verified.lock();
                 verified.proved += 1;
@@ -142,12 +167,12 @@ impl Step {
         Err(error.with("bytes", stat.bytes).with("expected", bytes))
     }
 
-    fn check_tables(&self, verified: &Mutex<Verified>) -> Result<BTreeMap<u32, Table>> {
-        let mut tables = BTreeMap::new();
+    fn check_tables(&self, verified: &Mutex<Verified>) -> Result<Proofs> {
+        let mut tables = Proofs::new();
         for (index, file) in (0..).zip(&self.manifest.content.tables) {
             match self.read_table(index) {
                 Ok(table) => {
-                    tables.insert(index, table);
+                    tables.insert(index, Arc::new(table));
                 }
                 Err(error) => note(Err(error), verified, &file.path, None)?,
             }
@@ -189,15 +214,11 @@ impl Step {
     }
 
     /// Digest and checksums of a part or an object.
-    fn check_thing(
-        &self,
-        thing: &Thing<'_>,
-        table: Option<&Table>,
-        progress: &(dyn Fn(u64) + Sync),
-    ) -> Result<()> {
+    fn check_thing(&self, thing: &Thing<'_>, tables: &Proofs, progress: &(dyn Fn(u64) + Sync)) -> Result<()> {
         let extent = thing.extent;
         // A table that cannot be read is a finding of its own.
-        let crcs = table
+        let crcs = tables
+            .get(&extent.table)
             .map(|table| table.part(extent.first_block, extent.bytes()))
             .transpose()?;
         let mut blake3 = blake3::Hasher::new();
@@ -205,22 +226,16 @@ impl Step {
         let mut first = 0;
         while first < extent.bytes() {
             let end = (first + PIECE_BYTES).min(extent.bytes());
-            let fetch = Fetch {
-                file: extent.file,
-                range: extent.range[0] + first..extent.range[0] + end,
-                for_name: thing.name,
-            };
-            for view in self.fetch(&[fetch])? {
-                blake3.update(&view);
-                if let Some(sha256) = &mut sha256 {
-                    sha256.update(&view);
-                }
-                let blocks = (first / BLOCK_BYTES..).zip(view.chunks(BLOCK_BYTES as usize));
-                for (block, bytes) in blocks {
-                    let expected = crcs.map(|crcs| crcs[block as usize]);
-                    if expected.is_some_and(|expected| expected != crc32c::crc32c(bytes)) {
-                        return Err(wrong_block(extent, block));
-                    }
+            let piece = self.piece(thing, first..end, tables)?;
+            blake3.update(&piece);
+            if let Some(sha256) = &mut sha256 {
+                sha256.update(&*piece);
+            }
+            let blocks = (first / BLOCK_BYTES..).zip(piece.chunks(BLOCK_BYTES as usize));
+            for (block, bytes) in blocks {
+                let expected = crcs.map(|crcs| crcs[block as usize]);
+                if expected.is_some_and(|expected| expected != crc32c::crc32c(bytes)) {
+                    return Err(wrong_block(extent, block));
                 }
             }
             progress(end - first);
@@ -236,6 +251,29 @@ impl Step {
             "bytes do not match their digest in the manifest: the file is damaged",
         );
         Err(error.with("bytes", format!("{}-{}", extent.range[0], extent.range[1])))
+    }
+
+    /// Bytes of a part or an object, from where a frame begins.
+    fn piece(&self, thing: &Thing<'_>, bytes: Range<u64>, tables: &Proofs) -> Result<Piece> {
+        let extent = thing.extent;
+        if extent.encoding.is_some() {
+            if extent.chain().any(|extent| !tables.contains_key(&extent.table)) {
+                let message = "the part cannot be decoded, because a side table of it cannot be read";
+                return Err(Error::new(Kind::Corrupt, message));
+            }
+            let mut piece = memory(bytes.end - bytes.start)?;
+            let run = Run::of(thing.name, extent, &bytes);
+            self.decode(&mut [(run, &mut piece[..])], tables, &mut Decoder::new()?)?;
+            return Ok(Piece::Decoded(piece));
+        }
+        let fetch = Fetch {
+            file: extent.file,
+            range: extent.range[0] + bytes.start..extent.range[0] + bytes.end,
+            for_name: thing.name,
+        };
+        let view = self.fetch(&[fetch])?.pop();
+        let view = view.ok_or_else(|| Error::new(Kind::Internal, "an answer without items"))?;
+        Ok(Piece::Stored(view))
     }
 
     /// Parts and objects, in the order of files.
@@ -276,7 +314,11 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn wrong_block(extent: &Extent, block: u64) -> Error {
-    let range = plan::bytes_of(&(block..block + 1), extent.bytes());
+    let range = match &extent.encoding {
+        None => plan::bytes_of(&(block..block + 1), extent.bytes()),
+        // No bytes of the file are these bytes.
+        Some(_) => 0..extent.stored_bytes(),
+    };
     let error = Error::new(
         Kind::Checksum,
         "bytes do not match their checksum: the file is damaged",

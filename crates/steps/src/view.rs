@@ -1,11 +1,12 @@
 //! Tensors where the node keeps them: mapped, proved once, not copied.
 //!
 //! For whoever reads and never writes, inference above all: any number of processes look at one copy. A tensor that lies in one part is a view of it; one
-//! of several parts, or of a node elsewhere, is put together in memory of this process, and [`TensorView::is_mapped`] says so.
+//! of several parts, one that is stored as a difference, or of a node elsewhere, is put together in memory of this process, and [`TensorView::is_mapped`] says so.
 
 use std::fmt;
 use std::ops::Deref;
 
+use forebay_checkpoint::manifest::{Part, Tensor};
 use forebay_checkpoint::plan;
 use forebay_checkpoint::{Dtype, TensorBox};
 use forebay_client::View;
@@ -97,9 +98,7 @@ impl Step {
         let mut fetches = Vec::new();
         let mut extents = Vec::new();
         for name in names {
-            if let [part] = &self.tensor(name)?.parts[..]
-                && part.bytes.bytes() > 0
-            {
+            if let Some(part) = mappable(self.tensor(name)?) {
                 extents.push(&part.bytes);
                 fetches.push(Fetch {
                     file: part.bytes.file,
@@ -112,13 +111,13 @@ impl Step {
         let mut mapped = self.fetch(&fetches)?.into_iter();
         for name in names {
             let tensor = self.tensor(name)?;
-            let bytes = match &tensor.parts[..] {
-                [part] if part.bytes.bytes() > 0 => Held::Mapped(
+            let bytes = match mappable(tensor) {
+                Some(_) => Held::Mapped(
                     mapped
                         .next()
                         .ok_or_else(|| Error::new(Kind::Internal, "an answer without items"))?,
                 ),
-                _ => Held::Own(self.whole_tensor(name, threads)?.into()),
+                None => Held::Own(self.whole_tensor(name, threads)?.into()),
             };
             views.push(TensorView {
                 dtype: tensor.dtype,
@@ -146,7 +145,7 @@ impl Step {
             let proof = Proof {
                 step: self,
                 name,
-                part,
+                extent: &part.bytes,
                 crcs: crcs(proofs, &part.bytes)?,
             };
             for block in blocks {
@@ -170,6 +169,14 @@ impl Step {
         };
         self.load(&mut [want], threads)?;
         Ok(target)
+    }
+}
+
+/// The part that all of a tensor is, where it lies as it is.
+fn mappable(tensor: &Tensor) -> Option<&Part> {
+    match &tensor.parts[..] {
+        [part] if part.bytes.bytes() > 0 && part.bytes.encoding.is_none() => Some(part),
+        _ => None,
     }
 }
 
