@@ -42,7 +42,10 @@ class SaveReport:
         bytes: Bytes of tensors and objects that this rank saved.
         bytes_written: Of these, bytes that were written to the lake.
         bytes_reused: Of these, bytes that the parent step had already.
+        bytes_encoded: Of these, bytes that are stored as differences from the parent step.
+        bytes_encoded_stored: What those take in the lake; among `bytes_written`.
         dedup: `bytes_reused` as a part of `bytes`.
+        delta_ratio: How many times `bytes_encoded_stored` the `bytes_encoded` are; `None` if nothing is.
         stall_seconds: From the call of `save` until it returned.
         copy_seconds: Of this, copying into the node's memory.
         wait_seconds: Of this, waiting for the node's memory.
@@ -63,6 +66,8 @@ class SaveReport:
     bytes: int
     bytes_written: int
     bytes_reused: int
+    bytes_encoded: int
+    bytes_encoded_stored: int
     stall_seconds: float
     copy_seconds: float
     wait_seconds: float
@@ -78,6 +83,11 @@ class SaveReport:
     def dedup(self) -> float:
         """The part of the bytes that was not written again."""
         return self.bytes_reused / self.bytes if self.bytes else 0.0
+
+    @property
+    def delta_ratio(self) -> float | None:
+        """How much smaller differences are than what they stand for."""
+        return self.bytes_encoded / self.bytes_encoded_stored if self.bytes_encoded_stored else None
 
 
 class Durable(Future[SaveReport]):
@@ -198,6 +208,8 @@ class SaveHandle:
             bytes=state.get("bytes", 0),
             bytes_written=state.get("bytes_written", 0),
             bytes_reused=state.get("bytes_reused", 0),
+            bytes_encoded=state.get("bytes_encoded", 0),
+            bytes_encoded_stored=state.get("bytes_encoded_stored", 0),
             stall_seconds=cost["stall_seconds"],
             copy_seconds=cost.get("copy_seconds", 0.0),
             wait_seconds=cost.get("wait_seconds", 0.0),

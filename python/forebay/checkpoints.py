@@ -96,6 +96,8 @@ class Checkpoints:
         alarms: What to do about parts that became zero, steps that equal their parent, and numbers that are none:
             `"warn"`, `"refuse"` the save, or `"off"`.
         reuse: Whether parts that the step before has are referenced instead of written.
+        differential: `"auto"` stores parts that changed as their difference from the step before, where that saves a
+            sixth of the bytes and more; loading them costs more time, and reads at most twice their bytes.
         deadline: Seconds that a save may take until it is durable; then it has failed.
         threads: Threads that copy and read; as many as there are processors, at most 8, if left out.
         allow_pickle: Pickle what cannot be saved otherwise, and load what was saved so, which can run any code.
@@ -118,6 +120,7 @@ class Checkpoints:
         digest: Literal["blake3", "sha256"] = "blake3",
         alarms: Literal["warn", "refuse", "off"] = "warn",
         reuse: bool = True,
+        differential: Literal["off", "auto"] = "off",
         deadline: float = DEADLINE_SECONDS,
         threads: int | None = None,
         allow_pickle: bool = False,
@@ -127,6 +130,7 @@ class Checkpoints:
         _one_of("staged", staged, ("ram", "nvme"))
         _one_of("digest", digest, ("blake3", "sha256"))
         _one_of("alarms", alarms, ("warn", "refuse", "off"))
+        _one_of("differential", differential, ("off", "auto"))
         for name, number in [("keep_last", keep_last), ("keep_every", keep_every), ("threads", threads)]:
             if number is not None and number < 1:
                 raise InvalidInputError(f"{name} is {number}, which is less than 1")
@@ -142,7 +146,14 @@ class Checkpoints:
         self.deadline = deadline
         self.threads = threads or min(THREADS_MAX, os.cpu_count() or 1)
         self.allow_pickle = allow_pickle
-        self._options = {"staged": staged, "digest": digest, "alarms": alarms, "reuse": reuse, "deadline": deadline}
+        self._options = {
+            "staged": staged,
+            "digest": digest,
+            "alarms": alarms,
+            "reuse": reuse,
+            "differential": differential,
+            "deadline": deadline,
+        }
         self._given = (rank, world_size, job)
         self._ranks: Ranks | None = None
         self._watch = Watch()

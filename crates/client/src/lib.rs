@@ -38,8 +38,8 @@ pub use client::{Client, PutOptions, PutReceipt, PutSource};
 pub use forebay_checkpoint::manifest::ObjectKind;
 pub use forebay_checkpoint::{Dtype, TensorBox};
 pub use forebay_core::wire::{
-    AlarmPolicy, Condition, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed, ListedObject,
-    ObjectName, ObjectStat, Plan, PlannedObject, SavePhase, SaveState, Sources, StagedIn,
+    AlarmPolicy, Condition, Differential, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed,
+    ListedObject, ObjectName, ObjectStat, Plan, PlannedObject, SavePhase, SaveState, Sources, StagedIn,
 };
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebay_checkpoint::manifest::ObjectKind;
 use forebay_checkpoint::{Dtype, TensorBox};
-use forebay_core::wire::{AlarmPolicy, ObjectName, SaveState, StagedIn};
+use forebay_core::wire::{AlarmPolicy, Differential, ObjectName, SaveState, StagedIn};
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result};
 
 use crate::Client;
@@ -38,6 +38,8 @@ pub struct SaveOptions {
     pub alarms: AlarmPolicy,
     /// Whether parts that the parent has are referenced instead of written.
     pub reuse: bool,
+    /// Whether parts that the parent has with other bytes are stored as differences, where that saves enough.
+    pub differential: Differential,
     /// How long the save may take until it is durable. [`Save::write`] waits no longer for memory, either.
     pub deadline: Duration,
     /// What to remember with the step: a JSON object. That of rank 0 counts.
@@ -61,6 +63,7 @@ impl SaveOptions {
             digest_sha256: false,
             alarms: AlarmPolicy::Warn,
             reuse: true,
+            differential: Differential::Off,
             deadline: Duration::from_secs(1800),
             metadata: "{}".to_owned(),
             tree: "null".to_owned(),

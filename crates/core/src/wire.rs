@@ -35,7 +35,8 @@ pub use request::{
 };
 
 pub use save::{
-    AlarmPolicy, BeginSave, Gather, SaveFile, SaveObject, SavePart, SavePhase, SaveState, StagedIn,
+    AlarmPolicy, BeginSave, Differential, Gather, SaveFile, SaveObject, SavePart, SavePhase, SaveState,
+    StagedIn,
 };
 
 /// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.

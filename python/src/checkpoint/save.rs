@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use forebay_client::{
-    AlarmPolicy, Dtype, ObjectKind, Save, SaveOptions, SaveState, StagedIn, StagedSave, TensorBox, TensorPart,
+    AlarmPolicy, Differential, Dtype, ObjectKind, Save, SaveOptions, SaveState, StagedIn, StagedSave,
+    TensorBox, TensorPart,
 };
 use forebay_core::{Error, Kind};
 use parking_lot::Mutex;
@@ -194,6 +195,18 @@ fn parse(py: Python<'_>, mut options: SaveOptions, given: &Bound<'_, PyDict>) ->
                 };
             }
             "reuse" => options.reuse = value.extract()?,
+            "differential" => {
+                options.differential = match value.extract::<String>()?.as_str() {
+                    "off" => Differential::Off,
+                    "auto" => Differential::Auto,
+                    other => {
+                        return Err(error::invalid(
+                            py,
+                            format!("differential is off or auto, not {other:?}"),
+                        ));
+                    }
+                };
+            }
             "deadline" => options.deadline = duration(py, value.extract()?)?,
             "metadata" => options.metadata = value.extract()?,
             "tree" => options.tree = value.extract()?,
@@ -240,6 +253,8 @@ pub(super) fn state<'py>(py: Python<'py>, state: &SaveState) -> PyResult<Bound<'
     found.set_item("bytes", state.bytes)?;
     found.set_item("bytes_written", state.written_bytes)?;
     found.set_item("bytes_reused", state.reused_bytes)?;
+    found.set_item("bytes_encoded", state.encoded_bytes)?;
+    found.set_item("bytes_encoded_stored", state.encoded_stored_bytes)?;
     found.set_item("files", state.files)?;
     let seconds = |ms: u64| ms as f64 / 1e3;
     found.set_item("age_seconds", seconds(state.age_ms))?;

@@ -153,6 +153,19 @@ def test_alarms_refuse_what_looks_wrong(host, root):
         assert [(kind, name) for kind, name, _ in report.alarms] == [("zeroed", "w")]
 
 
+def test_what_changed_is_stored_as_a_difference_if_asked(host, root):
+    first = numpy.random.default_rng(1).standard_normal(1 << 18, dtype=numpy.float32)
+    second = first * numpy.float32(1 + 1e-5)
+    with forebay.Checkpoints(root, node=host, on_error="raise", differential="auto") as ckpt:
+        assert ckpt.save(1, {"w": first}).durable().result(60).delta_ratio is None
+        report = ckpt.save(2, {"w": second}).durable().result(60)
+        assert report.bytes_encoded == report.bytes == second.nbytes and report.delta_ratio > 1.2
+        assert report.bytes_encoded_stored == report.bytes_written < report.bytes
+        assert ckpt.verify(2).ok
+        assert ckpt.prune(steps=[1]) == [1]
+        assert ckpt.load(2)["w"].tobytes() == second.tobytes()
+
+
 def test_metadata_is_remembered(ckpt):
     ckpt.save(1, small(), metadata={"loss": 2.25, "tags": ["a"]}).durable().result(60)
     assert ckpt.metadata(1) == {"loss": 2.25, "tags": ["a"]}
@@ -285,6 +298,7 @@ def test_a_step_that_is_not_there_is_named(ckpt, root):
         {"staged": "tape"},
         {"digest": "md5"},
         {"alarms": "loud"},
+        {"differential": "always"},
         {"keep_last": 0},
         {"rank": 0},
         {"rank": 2, "world_size": 2},

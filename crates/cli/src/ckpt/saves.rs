@@ -119,6 +119,8 @@ mod tests {
             bytes: 100,
             written_bytes: 0,
             reused_bytes: 10,
+            encoded_bytes: 0,
+            encoded_stored_bytes: 0,
             files: 0,
             age_ms: u64::from(rank),
             staged_ms: None,

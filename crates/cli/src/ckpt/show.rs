@@ -28,6 +28,10 @@ struct Everything<'a> {
     bytes: u64,
     reused_bytes: u64,
     reuse_ratio: f64,
+    /// Of its bytes, those that it stores as differences, and what they take in its files.
+    encoded_bytes: u64,
+    encoded_stored_bytes: u64,
+    encoded_ratio: Option<f64>,
     digest: &'a str,
     metadata: &'a serde_json::Map<String, serde_json::Value>,
     alarms: &'a [Alarm],
@@ -120,6 +124,9 @@ fn everything<'a>(run: &'a str, manifest: &'a Manifest, detail: &StepDetail) -> 
         bytes: detail.bytes,
         reused_bytes: detail.reused_bytes,
         reuse_ratio: detail.reuse_ratio(),
+        encoded_bytes: detail.encoded_bytes,
+        encoded_stored_bytes: detail.encoded_stored_bytes,
+        encoded_ratio: detail.encoded_ratio(),
         digest: &manifest.digest,
         metadata: &content.metadata,
         alarms: &content.alarms,
@@ -155,6 +162,13 @@ fn show(all: &Everything<'_>, context: &Context) {
         format_bytes(all.reused_bytes),
         all.reuse_ratio * 100.0
     ));
+    if let Some(ratio) = all.encoded_ratio {
+        output.say(format!(
+            "differences {} stored as {} ({ratio:.1}x smaller)",
+            format_bytes(all.encoded_bytes),
+            format_bytes(all.encoded_stored_bytes),
+        ));
+    }
     for (name, value) in all.metadata {
         output.say(format!("metadata    {}: {value}", name.escape_debug()));
     }

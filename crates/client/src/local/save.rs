@@ -63,6 +63,7 @@ impl Local {
             sha256: options.digest_sha256,
             alarms: options.alarms,
             reuse: options.reuse,
+            differential: options.differential,
             deadline_ms: u64::try_from(options.deadline.as_millis()).unwrap_or(u64::MAX),
             metadata: options.metadata,
             tree: options.tree,

@@ -33,6 +33,8 @@ pub struct BeginSave {
     pub alarms: AlarmPolicy,
     /// Whether parts that the parent has are referenced instead of written.
     pub reuse: bool,
+    /// Whether parts that changed are stored as differences.
+    pub differential: Differential,
     /// How long the save may take until it is durable, from now on.
     pub deadline_ms: u64,
     /// What the user wants to remember, a JSON object; of rank 0 only.
@@ -48,6 +50,16 @@ pub enum StagedIn {
     Ram,
     /// On disk of the node and synced: they survive the node and the host.
     Nvme,
+}
+
+/// Whether parts that the parent has with other bytes are stored as their difference from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Differential {
+    /// Never.
+    #[default]
+    Off,
+    /// Where it saves enough.
+    Auto,
 }
 
 /// What happens when something looks wrong at commit.
@@ -180,6 +192,10 @@ pub struct SaveState {
     pub written_bytes: u64,
     /// Of these, bytes that the parent had already.
     pub reused_bytes: u64,
+    /// Of these, bytes that are stored as differences from the parent …
+    pub encoded_bytes: u64,
+    /// … and what those take in the lake; among the written ones.
+    pub encoded_stored_bytes: u64,
     /// Data files that were written.
     pub files: u32,
     /// Milliseconds since it was begun.

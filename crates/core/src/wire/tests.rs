@@ -122,13 +122,14 @@ fn golden_bytes_of_a_save() {
         sha256: false,
         alarms: AlarmPolicy::Refuse,
         reuse: true,
+        differential: Differential::Auto,
         deadline_ms: 5,
         metadata: "{}".into(),
         tree: "[]".into(),
     });
     assert_eq!(
         message_of(&begin),
-        b"\x15\x01b\x01r\xac\x02\x00\x01\x02\x01\x01\x00\x01\x01\x05\x02{}\x02[]"
+        b"\x15\x01b\x01r\xac\x02\x00\x01\x02\x01\x01\x00\x01\x01\x01\x05\x02{}\x02[]"
     );
     let file = Request::SaveFile(SaveFile {
         save: "s".into(),

@@ -11,10 +11,11 @@ use forebay_checkpoint::hash::{Digests, Wanted, digest};
 use forebay_checkpoint::manifest::{DataFile, Extent};
 use forebay_checkpoint::safetensors::{Entry, check_name, header};
 use forebay_checkpoint::{Dtype, TensorBox, names};
-use forebay_core::wire::SavePart;
+use forebay_core::wire::{Differential, SavePart};
 use forebay_core::{Error, Kind, Result};
 
 use super::Save;
+use super::differences::{self, Difference, Differences};
 use super::parent::Parent;
 use super::saves::Saves;
 
@@ -29,11 +30,11 @@ pub(super) struct StagedFile {
 
 /// A part in a staging buffer.
 #[derive(Debug, Clone)]
-struct StagedPart {
-    name: String,
-    dtype: Dtype,
+pub(super) struct StagedPart {
+    pub(super) name: String,
+    pub(super) dtype: Dtype,
     tensor_shape: Vec<u64>,
-    at: TensorBox,
+    pub(super) at: TensorBox,
     range: Range<usize>,
 }
 
@@ -55,6 +56,8 @@ pub(super) enum Place {
     Here([u64; 2]),
     /// Where the parent has it; indexes are those of the parent's manifest.
     Parent(Extent),
+    /// In the file of differences that was written.
+    Difference(Difference),
 }
 
 impl WrittenPart {
@@ -68,8 +71,10 @@ impl WrittenPart {
 #[derive(Debug)]
 pub(super) struct WrittenFile {
     pub(super) number: u32,
-    /// `None` if the parent had all of it.
+    /// `None` if there was nothing to write as it is.
     pub(super) file: Option<DataFile>,
+    /// The file of differences, if there are any.
+    pub(super) differences: Option<DataFile>,
     pub(super) parts: Vec<WrittenPart>,
 }
 
@@ -98,6 +103,12 @@ impl StagedFile {
         // A name that comes twice, and a header that is too long, are told to the client at once.
         file.header(file.parts.iter())?;
         Ok(file)
+    }
+
+    /// A part by its number, and its bytes.
+    pub(super) fn part(&self, number: usize) -> (&StagedPart, Bytes) {
+        let part = &self.parts[number];
+        (part, file_bytes(self, part))
     }
 
     /// How many parts it has.
@@ -166,12 +177,13 @@ pub(super) async fn write(
 ) -> Result<WrittenFile> {
     let staged = Arc::new(staged);
     let digests = hash(saves, save, &staged).await?;
-    let found: Vec<Option<Extent>> = staged
+    let mut found: Vec<Option<Place>> = staged
         .parts
         .iter()
         .zip(&digests)
-        .map(|(part, digests)| reused(save, parent, part, digests))
+        .map(|(part, digests)| reused(save, parent, part, digests).map(Place::Parent))
         .collect();
+    let differences = differ(saves, save, parent, &staged, &mut found).await;
     let fresh = staged.parts.iter().zip(&found);
     let fresh = fresh.filter(|(_, found)| found.is_none());
     let header = Bytes::from(staged.header(fresh.map(|(part, _)| part))?);
@@ -181,9 +193,11 @@ pub(super) async fn write(
     let (mut end, mut reused_bytes) = (data_start, 0);
     for ((part, digests), found) in staged.parts.iter().zip(digests).zip(found) {
         let place = match found {
-            Some(extent) => {
-                reused_bytes += extent.bytes();
-                Place::Parent(extent)
+            Some(place) => {
+                if let Place::Parent(extent) = &place {
+                    reused_bytes += extent.bytes();
+                }
+                place
             }
             None => {
                 let stored = file_bytes(&staged, part);
@@ -211,8 +225,29 @@ pub(super) async fn write(
     Ok(WrittenFile {
         number: staged.number,
         file,
+        differences,
         parts,
     })
+}
+
+/// Writes parts that were not found as differences, if the save asks for that and where it pays; gives their file.
+async fn differ(
+    saves: &Saves,
+    save: &Save,
+    parent: Option<&Parent>,
+    staged: &StagedFile,
+    found: &mut [Option<Place>],
+) -> Option<DataFile> {
+    let parent = parent.filter(|_| save.begin.differential == Differential::Auto)?;
+    let missing = |number: &usize| found[*number].is_none();
+    let candidates: Vec<usize> = (0..found.len()).filter(missing).collect();
+    let Differences { file, parts } = differences::write(saves, save, parent, staged, &candidates).await?;
+    let bytes = parts.iter().map(|(_, difference)| difference.bytes()).sum();
+    save.count_encoded(bytes, file.bytes);
+    for (number, difference) in parts {
+        found[number] = Some(Place::Difference(difference));
+    }
+    Some(file)
 }
 
 /// Writes header and parts as a file.

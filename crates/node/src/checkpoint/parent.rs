@@ -9,12 +9,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_checkpoint::manifest::{Alarm, AlarmKind, Content, Extent, Manifest, Part, StepRef};
-use forebay_checkpoint::{TensorBox, names};
-use forebay_core::wire::AlarmPolicy;
+use forebay_checkpoint::table::Table;
+use forebay_checkpoint::{Dtype, TensorBox, names};
+use forebay_core::wire::{AlarmPolicy, Differential};
 use forebay_core::{Error, Kind, Result};
 
 use super::Save;
 use super::file::{WrittenFile, WrittenPart};
+use super::run_lake::RunLake;
 
 /// Smaller parts are written again.
 const REUSED_BYTES_MIN: u64 = 64 << 10;
@@ -27,6 +29,8 @@ pub(super) struct Parent {
     manifest: Manifest,
     /// Tensor and number of a part, by digest.
     by_digest: HashMap<String, (String, usize)>,
+    /// Its side tables, as far as they were needed.
+    tables: tokio::sync::Mutex<HashMap<u32, Arc<Table>>>,
 }
 
 impl Parent {
@@ -39,7 +43,11 @@ impl Parent {
                 }
             }
         }
-        Self { manifest, by_digest }
+        Self {
+            manifest,
+            by_digest,
+            tables: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Which step it is.
@@ -65,6 +73,38 @@ impl Parent {
     fn part_at(&self, name: &str, at: &TensorBox) -> Option<&Part> {
         let tensor = self.content().tensors.get(name)?;
         tensor.parts.iter().find(|part| part.at == *at)
+    }
+
+    /// What a part of this tensor can be stored as the difference from.
+    pub(super) fn base_of(&self, name: &str, dtype: Dtype, at: &TensorBox) -> Option<&Extent> {
+        let tensor = self.content().tensors.get(name)?;
+        let part = self.part_at(name, at).filter(|_| tensor.dtype == dtype)?;
+        Some(&part.bytes)
+    }
+
+    /// The path of a file by its index.
+    pub(super) fn path(&self, file: u32) -> &str {
+        let found = self.content().files.get(file as usize);
+        found.map_or("", |file| file.path.as_str())
+    }
+
+    /// A side table, proved by its digest; read the first time.
+    pub(super) async fn table(&self, lake: &RunLake, index: u32) -> Result<Arc<Table>> {
+        // Held while it is read, so that it is read once.
+        let mut tables = self.tables.lock().await;
+        if let Some(known) = tables.get(&index) {
+            return Ok(Arc::clone(known));
+        }
+        let damaged = || Error::new(Kind::Corrupt, "a side table of the parent is damaged or missing");
+        let file = self.content().tables.get(index as usize).ok_or_else(damaged)?;
+        let bytes = lake.read(&file.path).await?;
+        let is_right = |bytes: &Vec<u8>| blake3::hash(bytes).to_hex().as_str() == file.blake3;
+        let bytes = bytes
+            .filter(is_right)
+            .ok_or_else(|| damaged().with("file", &file.path))?;
+        let table = Arc::new(Table::decode(&bytes)?);
+        tables.insert(index, Arc::clone(&table));
+        Ok(table)
     }
 
     /// An extent of it with the indexes of another document, which lists what it points to.
@@ -98,9 +138,15 @@ fn place<T: Clone>(list: &mut Vec<T>, places: &mut HashMap<String, u32>, path: &
     })
 }
 
+/// Whether anything of a save depends on the step before.
+fn needs_parent(save: &Save) -> bool {
+    let begin = &save.begin;
+    begin.reuse || begin.differential != Differential::Off || begin.alarms != AlarmPolicy::Off
+}
+
 /// The step that this save should build on, before its lease is written.
 pub(super) async fn choose(save: &Save) -> Result<Option<StepRef>> {
-    if !save.begin.reuse && save.begin.alarms == AlarmPolicy::Off {
+    if !needs_parent(save) {
         return Ok(None);
     }
     save.persist("look for the latest step", || save.lake.latest())
@@ -110,7 +156,7 @@ pub(super) async fn choose(save: &Save) -> Result<Option<StepRef>> {
 /// The parent that the lease names, if it is still there and can be read.
 pub(super) async fn find(save: &Save, named: Option<StepRef>) -> Result<Option<Arc<Parent>>> {
     let Some(named) = named else { return Ok(None) };
-    if !save.begin.reuse && save.begin.alarms == AlarmPolicy::Off {
+    if !needs_parent(save) {
         return Ok(None);
     }
     let path = names::manifest(named.step, named.generation);

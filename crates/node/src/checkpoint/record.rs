@@ -96,8 +96,13 @@ impl Building<'_> {
         let mut tensors: BTreeMap<String, Vec<(u32, WrittenPart)>> = BTreeMap::new();
         for written in files {
             // No part lies in a file that was not written.
-            let file = written.file.map_or(Ok(u32::MAX), |file| self.list(file))?;
+            let plain = written.file.map_or(Ok(u32::MAX), |file| self.list(file))?;
+            let differences = written.differences.map_or(Ok(u32::MAX), |file| self.list(file))?;
             for part in written.parts {
+                let file = match part.place {
+                    Place::Difference(_) => differences,
+                    Place::Here(_) | Place::Parent(_) => plain,
+                };
                 tensors.entry(part.name.clone()).or_default().push((file, part));
             }
         }
@@ -133,6 +138,11 @@ impl Building<'_> {
         let bytes = match part.place {
             Place::Here(range) => self.extent(file, range, &part.digests),
             Place::Parent(extent) => self.borrow(&extent)?,
+            Place::Difference(difference) => {
+                let base = self.borrow(difference.base())?;
+                let first_block = self.table.add_encoded(&part.digests.crcs, difference.frames());
+                difference.extent(file, base, part.digests.blake3.clone(), first_block)
+            }
         };
         tensor.parts.push(Part {
             at: part.at,

@@ -1,13 +1,16 @@
 //! The folder of a run in its bucket, as the saver uses it: puts that can be repeated, creates that have one winner, small documents.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_checkpoint::manifest::{DOCUMENT_BYTES_MAX, StepRef};
 use forebay_checkpoint::names::{self, Place};
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
-use forebay_engine::{Engine, Finish, WriteCondition, WriteRequest};
+use forebay_engine::{
+    Conditions, Engine, Finish, ObjectWrite, RangeRequest, ReadAnswer, WriteCondition, WriteRequest,
+};
 use forebay_lake::ListOptions;
 use futures::TryStreamExt;
 
@@ -97,6 +100,41 @@ impl RunLake {
             bytes.extend_from_slice(&piece.bytes);
         }
         Ok(Some(bytes))
+    }
+
+    /// Begins an object whose size is not known yet; it is visible when it is finished.
+    pub(super) async fn stream(&self, path: &str) -> Result<ObjectWrite> {
+        let key = self.key(path)?;
+        self.engine
+            .write(&self.bucket, &key, WriteRequest::default())
+            .await
+    }
+
+    /// Bytes of a file that never changes.
+    pub(super) async fn read_range(&self, path: &str, range: Range<u64>) -> Result<Vec<u8>> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let key = self.key(path)?;
+        let wanted = RangeRequest::Bounded {
+            first: range.start,
+            last: range.end - 1,
+        };
+        let answer = self
+            .engine
+            .read(&self.bucket, &key, wanted, &Conditions::default())
+            .await?;
+        let mut bytes = Vec::new();
+        if let ReadAnswer::Object(mut read) = answer {
+            while let Some(piece) = read.pieces.try_next().await? {
+                bytes.extend_from_slice(&piece.bytes);
+            }
+        }
+        if bytes.len() as u64 == range.end - range.start {
+            return Ok(bytes);
+        }
+        let message = "a file is shorter than its manifest says: it was cut off";
+        Err(Error::new(Kind::Corrupt, message).with("file", path))
     }
 
     /// Generations of a step that are committed.

@@ -71,6 +71,8 @@ struct Progress {
     bytes: u64,
     written_bytes: u64,
     reused_bytes: u64,
+    encoded_bytes: u64,
+    encoded_stored_bytes: u64,
     parent: Option<StepRef>,
     alarms: Vec<(String, String, String)>,
     parts: usize,
@@ -111,6 +113,8 @@ impl Save {
             bytes: 0,
             written_bytes: 0,
             reused_bytes: 0,
+            encoded_bytes: 0,
+            encoded_stored_bytes: 0,
             parent: None,
             alarms: Vec::new(),
             parts: 0,
@@ -343,6 +347,14 @@ impl Save {
         self.progress.lock().reused_bytes += bytes;
     }
 
+    /// Counts a file of differences.
+    pub(super) fn count_encoded(&self, bytes: u64, stored_bytes: u64) {
+        self.count_file(stored_bytes);
+        let mut progress = self.progress.lock();
+        progress.encoded_bytes += bytes;
+        progress.encoded_stored_bytes += stored_bytes;
+    }
+
     pub(super) fn set_parent(&self, parent: StepRef) {
         self.progress.lock().parent = Some(parent);
     }
@@ -424,6 +436,8 @@ impl Save {
             bytes: progress.bytes,
             written_bytes: progress.written_bytes,
             reused_bytes: progress.reused_bytes,
+            encoded_bytes: progress.encoded_bytes,
+            encoded_stored_bytes: progress.encoded_stored_bytes,
             files: progress.files,
             age_ms: since(self.clock.monotonic()),
             staged_ms: progress.staged_at.map(since),

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use forebay_core::wire::{
-    AlarmPolicy, Answer, BeginSave, ObjectName, Request, SaveFile, SaveObject, SavePart, SavePhase,
-    SaveState, StagedIn, WrittenFrom,
+    AlarmPolicy, Answer, BeginSave, Differential, ObjectName, Request, SaveFile, SaveObject, SavePart,
+    SavePhase, SaveState, StagedIn, WrittenFrom,
 };
 
 use crate::fixture::{Client, LONG, TestNode, pattern};
@@ -24,6 +24,7 @@ fn begin(step: u64) -> BeginSave {
         sha256: false,
         alarms: AlarmPolicy::Warn,
         reuse: true,
+        differential: Differential::Off,
         deadline_ms: 60_000,
         metadata: "{}".into(),
         tree: "null".into(),
