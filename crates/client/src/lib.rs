@@ -48,4 +48,5 @@ pub use region::Region;
 pub use save::{Save, SaveOptions, StagedSave, Survives, TensorPart};
 pub use stats::ClientStats;
 pub use view::{View, ViewHandle};
+pub use wait::stop_this_thread_by;
 pub use writer::ObjectWriter;

@@ -17,8 +17,9 @@ thread_local! {
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Lets `stop` end the waits of this thread. Interrupts reach the thread that made the call only: Python delivers signals to its main thread.
-pub(crate) fn stop_this_thread_by(stop: &Arc<AtomicBool>) {
+/// Lets `stop` end the waits of this thread, for as long as it lives. Interrupts reach the thread that made the call only: Python delivers signals
+/// to its main thread.
+pub fn stop_this_thread_by(stop: &Arc<AtomicBool>) {
     STOP.set(Some(Arc::clone(stop)));
 }
 

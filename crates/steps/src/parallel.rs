@@ -1,7 +1,12 @@
 //! A few threads that take one thing after the other from a list.
 //!
-//! The calling thread is one of them; all end with the call. The first error stops the others between two things and is the result.
+//! The calling thread is one of them; all end with the call. The first error is the result and stops the others, also where they wait for the node: an
+//! interrupt reaches the calling thread only, and must not have to wait for answers that the others wait for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_client::stop_this_thread_by;
 use forebay_core::Result;
 use parking_lot::Mutex;
 
@@ -22,6 +27,7 @@ pub(crate) fn each<T: Send>(
         things: things.into_iter(),
         result: Ok(()),
     });
+    let stop = Arc::new(AtomicBool::new(false));
     let take = || {
         let mut shared = shared.lock();
         let is_going = shared.result.is_ok();
@@ -33,13 +39,17 @@ pub(crate) fn each<T: Send>(
                 let mut shared = shared.lock();
                 if shared.result.is_ok() {
                     shared.result = Err(error);
+                    stop.store(true, Ordering::Relaxed);
                 }
             }
         }
     };
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            scope.spawn(run);
+            scope.spawn(|| {
+                stop_this_thread_by(&stop);
+                run();
+            });
         }
         run();
     });

@@ -12,6 +12,7 @@ import pytest
 import forebay
 from forebay import _native
 from forebay._save import SaveHandle
+from forebay._windows import _fill
 from checkpoint_states import equal, small
 from conftest import socket_of, stalled
 from forebay_node import wait_for
@@ -144,6 +145,23 @@ def test_ctrl_c_ends_a_wait(daemon, call):
                 ckpt.latest()
         equal(ckpt.load(1), small(1))
         assert 3 not in ckpt.steps()
+
+
+def test_ctrl_c_ends_a_load_whose_other_threads_wait_too(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt = forebay.Checkpoints("lake/run", node=node, on_error="raise")
+        state = {name: numpy.arange(5 << 19) for name in ("a", "b")}
+        ckpt.save(1, state).durable().result(60)
+        step = ckpt._root.step(1)
+        wants = [(name, (0,), array.shape, numpy.empty_like(array)) for name, array in state.items()]
+        step.load(wants, 2)
+        # Everything but the data is there now: both threads wait for some of that.
+        with stalled(process), interrupted():
+            _fill(step, wants, [], 2)  # what `Checkpoints.load` calls after it has read the manifest
+        step.load(wants, 2)
+        assert all(numpy.array_equal(target, state[name]) for name, _, _, target in wants)
 
 
 def test_ctrl_c_ends_a_wait_for_ranks_and_for_a_commit(shared_daemon):
