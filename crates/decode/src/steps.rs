@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<(Vec<Step>, Option<u64>)> {
     let (mut steps, mut pixels_max) = (Vec::new(), None);
     for word in text.split(',').map(str::trim) {
         let wrong = || {
-            let message = "no such step for a picture; there are HEIGHTxWIDTH, short=LENGTH, cover=HEIGHTxWIDTH, crop=HEIGHTxWIDTH (or one number for a square) and max_pixels=NUMBER";
+            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square) and max_pixels=200000000";
             Error::new(Kind::InvalidInput, message).with("step", word)
         };
         let (name, value) = word.split_once('=').unwrap_or(("", word));

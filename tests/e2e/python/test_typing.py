@@ -9,7 +9,7 @@ FROM_3_12 = [
     rf"forebay._native.{name}.__{method}__"
     for name in ("View", "WritableBuffer")
     for method in ("buffer", "release_buffer")
-]
+] + [r"forebay._native.PackedMemory.__buffer__"]
 
 
 def test_the_stub_matches_the_module(tmp_path):
