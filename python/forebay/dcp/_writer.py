@@ -31,7 +31,7 @@ from forebay.dcp._staged import StagedObject, StagedTensor, Ticket
 from forebay.dcp._stager import Stager, encoded
 from forebay.dcp._tree import tree_of
 from forebay.dcp._where import SCHEME, Link, Where, threads_for
-from forebay.errors import InternalError, InvalidInputError, TimedOutError
+from forebay.errors import InternalError, InvalidInputError, NotFoundError, TimedOutError
 from forebay.node import Node
 
 #: Seconds that a save may take until it is durable.
@@ -304,7 +304,8 @@ class StorageWriter(_Base):
         run = self.link.run(self.where)
         mine = [state for state in run.saves() if state["attempt"] == attempt]
         if not mine:
-            raise InternalError("the node does not know the save any more; look whether the step is there")
+            self._look(run, attempt)
+            return
         self._await(min(mine, key=lambda state: int(state["rank"]))["id"], attempt)
 
     def _await(self, save: str, attempt: str) -> None:
@@ -319,12 +320,22 @@ class StorageWriter(_Base):
                 if time.monotonic() > end:
                     raise
                 state = _failed(run, attempt)
+            except NotFoundError:
+                self._look(run, attempt)
+                return
             if state is None:
                 continue
             if state["phase"] != "durable":
                 raise state["error"] or InternalError("the save has failed")
             self.report = {**(self.report or {}), **state}
             return
+
+    def _look(self, run: _native.CheckpointRoot, attempt: str) -> None:
+        """Look in the lake for the end of a save that the node has forgotten."""
+        found = json.loads(run.step(self.where.step).manifest())
+        if found["attempt"] != attempt:
+            message = "the node does not know the save any more, and the step is another one; save it again"
+            raise InternalError(message, [("attempt", attempt)])
 
 
 def _again(path: str | None, given: dict[str, Any]) -> StorageWriter:

@@ -165,6 +165,16 @@ def load_only(node, mesh, rank, id, seed, name):
     return [reader.bytes_read, reader.bytes_wanted, differing(state, wanted)]
 
 
+def load_by_hugging_face(node, mesh, rank, folder, seed):
+    """The data files of a step as they lie in the lake, by PyTorch's own reader of safetensors."""
+    from torch.distributed.checkpoint import HuggingFaceStorageReader
+
+    wanted = {f"model.{name}": tensor for name, tensor in state_of(seed, mesh)["model"].items()}
+    state = blank(wanted)
+    dcp.load(state, storage_reader=HuggingFaceStorageReader(folder))
+    return differing(state, wanted)
+
+
 def load_keys(node, mesh, rank, id):
     """Everything, without a state to begin with."""
     from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys

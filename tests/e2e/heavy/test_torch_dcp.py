@@ -188,6 +188,12 @@ def test_what_our_own_class_saved_dcp_loads(job, dcp_node, run):
     assert job.run(3, dcp_node, "load", id=f"{run}/step-4", seed=4) == [[]] * 3
 
 
+def test_pytorchs_own_reader_of_safetensors_reads_a_step_as_it_lies_in_the_lake(newest, dcp_node, run):
+    newest.run(4, dcp_node, "save", id=f"{run}/4", seed=4)
+    [folder] = {path.parent for path in files(dcp_node, run, ".safetensors")}
+    assert newest.run(2, dcp_node, "load_by_hugging_face", folder=str(folder), seed=4) == [[]] * 2
+
+
 # --- nothing is pickled ---
 
 
