@@ -344,7 +344,7 @@ def _native_options(batch_size: int, stop: str | None, options: LoaderOptions) -
         "prefetch": str(options.get("prefetch", "auto")),
         "epoch": options.get("epoch", 0),
         "threads": options.get("threads"),
-        "decode_threads": options.get("decode_threads") or _decode_threads(),
+        "decode_threads": options.get("decode_threads") or decode_threads(),
         "batches_ahead": options.get("batches_ahead"),
     }
 
@@ -357,8 +357,8 @@ def _decode(sources: Sequence[tuple[Dataset, float]]) -> list[tuple[str, str]]:
     return decode
 
 
-def _decode_threads() -> int:
-    """As many threads as there are cores for this process, at most 16; ranks of one host share them."""
+def decode_threads() -> int:
+    """Return as many threads as there are cores for this process, at most 16; ranks of one host share them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(16, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 

@@ -10,7 +10,7 @@ import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from forebay import _native
-from forebay._loader import Loader, LoaderOptions, ranks
+from forebay._loader import Loader, LoaderOptions, decode_threads, ranks
 from forebay.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         options = LoaderOptions(**{**self.options, "rank": worker * world + rank, "world_size": workers * world})
         if workers > 1:
             options["tail"] = "pad"
+            options.setdefault("decode_threads", max(1, decode_threads() // workers))
         return self.dataset.loader(self.batch_size or CHUNK_SAMPLES, **options)
 
     def _steps(self, samples: int) -> int:

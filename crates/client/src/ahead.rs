@@ -4,7 +4,7 @@
 //! this process; a node that was restarted has forgotten it.
 
 use forebay_core::Result;
-use forebay_core::wire::{Item, Plan, Sources};
+use forebay_core::wire::{Item, Loaded, Plan, Sources};
 
 use crate::client::{Client, Node};
 
@@ -30,6 +30,14 @@ impl Client {
         match &self.node {
             Node::Local(local) => local.plan(plan).map(Some),
             Node::Remote(_) => Ok(None),
+        }
+    }
+
+    /// Tells the node what a loader of this process did, for its metrics; a node elsewhere is not told.
+    pub fn loaded(&self, loaded: Loaded) -> Result<()> {
+        match &self.node {
+            Node::Local(local) => local.loaded(loaded),
+            Node::Remote(_) => Ok(()),
         }
     }
 

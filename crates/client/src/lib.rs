@@ -39,7 +39,8 @@ pub use forebay_checkpoint::manifest::ObjectKind;
 pub use forebay_checkpoint::{Dtype, TensorBox};
 pub use forebay_core::wire::{
     AlarmPolicy, Condition, Differential, Durability, Filled, Headers, Item, ItemRange, ListRequest, Listed,
-    ListedObject, ObjectName, ObjectStat, Plan, PlannedObject, SavePhase, SaveState, Sources, StagedIn,
+    ListedObject, Loaded, ObjectName, ObjectStat, Plan, PlannedObject, SavePhase, SaveState, Sources,
+    StagedIn,
 };
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;

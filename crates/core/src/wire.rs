@@ -16,6 +16,7 @@ mod bounded;
 mod frame;
 mod headers;
 mod item_range;
+mod loaded;
 mod request;
 mod save;
 
@@ -29,6 +30,7 @@ pub use batch::{
 };
 pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, encode};
 pub use headers::Headers;
+pub use loaded::Loaded;
 pub use request::{
     BeginWrite, Condition, Durability, Fill, FinishWrite, Handle, Hello, Item, ItemRange, ListRequest,
     ObjectName, Plan, PlannedObject, Put, Request, WritePart, WrittenFrom,

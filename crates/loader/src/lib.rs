@@ -36,6 +36,7 @@ mod pattern;
 mod pipeline;
 mod prefetch;
 mod process;
+mod report;
 mod rounds;
 mod rows;
 mod sample;

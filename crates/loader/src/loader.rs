@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use forebay_client::Loaded;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{Mix, OrderOptions, Plan, Split, State, Stop};
 
@@ -19,7 +20,7 @@ use crate::dataset::{Dataset, Inner};
 use crate::fetch::{add, nanoseconds};
 use crate::options::LoaderOptions;
 use crate::pipeline::{Entry, Job, Next, Pipeline};
-use crate::stats::LoaderStats;
+use crate::stats::{BatchStats, LoaderStats};
 use crate::streams;
 
 /// Reads a dataset, or a mix of several, batch after batch.
@@ -143,6 +144,7 @@ impl Loader {
             batch.bytes(),
             &batch.bad,
         );
+        pipeline.count(&loaded(&batch));
         self.handed_over = Some(Instant::now());
         Ok(Some(*batch))
     }
@@ -247,6 +249,28 @@ impl Loader {
             add(&mut stats.prefetched, pipeline.prefetched());
         }
         stats
+    }
+}
+
+/// What a batch adds to the node's metrics.
+fn loaded(batch: &Batch) -> Loaded {
+    let BatchStats {
+        stall,
+        hand_over_ns,
+        user_ns,
+        ..
+    } = batch.stats;
+    Loaded {
+        batches: 1,
+        samples: batch.samples.len() as u64,
+        bytes: batch.bytes(),
+        bad_samples: batch.bad.len() as u64,
+        wait_lake_ns: stall.lake_ns,
+        wait_cache_ns: stall.cache_ns,
+        wait_check_ns: stall.check_ns,
+        wait_decode_ns: stall.decode_ns,
+        hand_over_ns,
+        user_ns,
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Interrupt, Sources};
+use forebay_client::{Interrupt, Loaded, Sources};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{self, Ranks, Split};
 
@@ -27,10 +27,13 @@ use crate::decoding::Decoding;
 use crate::fetch::nanoseconds;
 use crate::options::LoaderOptions;
 use crate::prefetch;
+use crate::report::Report;
 use crate::rounds::Rounds;
 
 /// How often a wait looks around.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
+/// How often the node hears what was handed over, at most.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// What a pipeline works on.
 pub(crate) struct Job {
@@ -75,6 +78,7 @@ pub(crate) struct Shared {
     taken: Condvar,
     pub(crate) prefetched: [AtomicU64; 5],
     decoding: Arc<Decoding>,
+    report: Report,
 }
 
 struct Line {
@@ -127,6 +131,7 @@ impl Pipeline {
             taken: Condvar::new(),
             prefetched: Default::default(),
             decoding,
+            report: Report::default(),
         });
         let plans = shared.job.course.plans().iter().zip(shared.job.datasets.iter());
         let rounds: Vec<Rounds> = plans
@@ -213,6 +218,11 @@ impl Pipeline {
         })
     }
 
+    /// Counts what was handed over, for the node's metrics.
+    pub(crate) fn count(&self, more: &Loaded) {
+        self.shared.report.add(more);
+    }
+
     /// Where the bytes of the prefetcher came from.
     pub(crate) fn prefetched(&self) -> Sources {
         let [ram, nvme, peer, lake, copied] = &self.shared.prefetched;
@@ -245,6 +255,7 @@ impl Drop for Pipeline {
                 tracing::error!("a thread of the loader has panicked");
             }
         }
+        self.shared.report.send(&self.shared.job.datasets, Duration::ZERO);
     }
 }
 
@@ -278,6 +289,7 @@ impl Shared {
             drop(line);
             self.filled.notify_all();
             self.taken.notify_all();
+            self.report.send(&self.job.datasets, REPORT_EVERY);
         }
     }
 

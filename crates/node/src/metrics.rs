@@ -239,6 +239,18 @@ const READS: &[Read] = reads! {
         = |s| one(s.native.staging_refusals);
     Gauge "native_open_writes" "" "" "Writes in parts that clients have under way."
         = |s| one(s.native.open_writes);
+    Counter "loader_batches" "" "" "Batches that loaders on this host handed over."
+        = |s| one(s.native.loaded.batches);
+    Counter "loader_samples" "" "" "Samples in the batches of loaders."
+        = |s| one(s.native.loaded.samples);
+    Counter "loader_read" "bytes" "" "Bytes of the samples that loaders handed over."
+        = |s| one(s.native.loaded.bytes);
+    Counter "loader_bad_samples" "" "" "Samples that loaders could not use."
+        = |s| one(s.native.loaded.bad_samples);
+    Counter "loader_wait" "seconds" "cause=lake|cache|check|decode|hand_over" "Time that consumers of loaders waited for a batch, by what they waited for."
+        = |s| by("cause", [("lake", s.native.loaded.wait_lake_ns), ("cache", s.native.loaded.wait_cache_ns), ("check", s.native.loaded.wait_check_ns), ("decode", s.native.loaded.wait_decode_ns), ("hand_over", s.native.loaded.hand_over_ns)]);
+    Counter "loader_user" "seconds" "" "Time that consumers of loaders took themselves between batches."
+        = |s| one(s.native.loaded.user_ns);
     Gauge "jobs_running" "" "" "Jobs at work."
         = |s| one(s.jobs_running);
     Counter "log_lines_dropped" "" "" "Log lines dropped because whoever reads the log was behind."
@@ -402,8 +414,12 @@ fn register(registry: &mut Registry, definition: Metric, metric: impl prometheus
     }
 }
 
-fn encode_sample(kind: MetricKind, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
-    match kind {
+/// Counters of seconds are kept in nanoseconds.
+fn encode_sample(metric: &Metric, value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    match metric.kind {
+        MetricKind::Counter if metric.unit == "seconds" => {
+            ConstCounter::new(value as f64 / 1e9).encode(encoder)
+        }
         MetricKind::Counter => ConstCounter::new(value).encode(encoder),
         _ => ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder),
     }
@@ -427,11 +443,11 @@ impl Collector for Reader {
             if let [(labels, value)] = &samples[..]
                 && labels.is_empty()
             {
-                encode_sample(metric.kind, *value, family)?;
+                encode_sample(metric, *value, family)?;
                 continue;
             }
             for (labels, value) in samples {
-                encode_sample(metric.kind, value, family.encode_family(&labels)?)?;
+                encode_sample(metric, value, family.encode_family(&labels)?)?;
             }
         }
         Ok(())

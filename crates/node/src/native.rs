@@ -129,6 +129,7 @@ impl Native {
             staging_budget_bytes: self.staging.budget_bytes(),
             staging_refusals: staging.refusals,
             open_writes: (WRITES_MAX - self.open_writes.available_permits()) as u64,
+            loaded: self.counters.loaded(),
         }
     }
 

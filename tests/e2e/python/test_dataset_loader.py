@@ -1,6 +1,7 @@
 """Loaders: every sample once, on any number of ranks; states; mixes; what was waited for."""
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -217,3 +218,30 @@ def test_a_killed_job_resumes_with_another_world_size(shared_daemon, tmp_path):
             loader.load_state_dict(found["state"])
         left = sum((sum(parts, []) for parts in zip(*map(rest, loaders), strict=True)), [])
         assert found["seen"] + left == whole
+
+
+def test_the_node_counts_what_loaders_waited_for(daemon):
+    process = daemon(ram="64MiB", nvme="0")
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("demo")
+        ds = forebay.Dataset(put_tars(node, "demo/d"), fields={"bin": "bytes", "cls": int}, node=node)
+        with ds.loader(batch_size=10) as loader:
+            assert len(rest(loader)) == 20
+            stats = loader.stats()
+        # The end of a loader says what it had not said yet.
+        assert process.metric("forebay_loader_batches_total") == 20
+        assert process.metric("forebay_loader_samples_total") == 200
+        assert process.metric("forebay_loader_read_bytes_total") == stats.bytes
+        waited = process.metric("forebay_loader_wait_seconds_total")
+        own = stats.wait_lake_seconds + stats.wait_cache_seconds + stats.wait_check_seconds + stats.hand_over_seconds
+        assert waited == pytest.approx(own + stats.wait_decode_seconds, rel=1e-3)
+
+
+def test_the_end_of_an_epoch_says_what_that_epoch_cost(numbers, caplog):
+    loader = numbers.loader(batch_size=10)
+    with caplog.at_level(logging.INFO, logger="forebay"):
+        rest(loader)
+        rest(loader)
+    lines = [record.getMessage() for record in caplog.records if "ended" in record.getMessage()]
+    assert [line.split(": ")[0] for line in lines] == ["epoch 0 ended", "epoch 1 ended"]
+    assert all("21 batches, 210 samples" in line for line in lines)

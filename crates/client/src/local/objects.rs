@@ -1,7 +1,9 @@
 //! Questions whose answer is whole in itself: metadata, listings, deletes, buckets.
 
 use forebay_core::Result;
-use forebay_core::wire::{Answer, Item, ListRequest, Listed, ObjectName, ObjectStat, Plan, Request, Sources};
+use forebay_core::wire::{
+    Answer, Item, ListRequest, Listed, Loaded, ObjectName, ObjectStat, Plan, Request, Sources,
+};
 
 use super::pool::Again;
 use super::session::Local;
@@ -65,6 +67,14 @@ impl Local {
 
     pub(crate) fn end_plan(&self, reader: u64) -> Result<()> {
         self.done(&Request::EndPlan { reader })
+    }
+
+    pub(crate) fn loaded(&self, loaded: Loaded) -> Result<()> {
+        // Not again: it would count twice.
+        match self.call(&Request::Loaded(loaded), Again::No)? {
+            Answer::Done => Ok(()),
+            other => misunderstood(other),
+        }
     }
 
     pub(crate) fn ping(&self) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::loaded::Loaded;
 use super::save::{BeginSave, Gather, SaveFile, SaveObject};
 use super::{Headers, bounded};
 
@@ -124,6 +125,8 @@ pub enum Request {
         /// The reader that began it.
         reader: u64,
     },
+    /// What a loader of this process did since it last said so, for metrics. Answered by `Done`.
+    Loaded(Loaded),
 }
 
 /// Objects that are read in rounds.

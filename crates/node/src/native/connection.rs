@@ -288,6 +288,10 @@ impl Context {
                 self.session.end_plan(reader);
                 Ok(Answer::Done)
             }
+            Request::Loaded(loaded) => {
+                self.parts.native.counters.add_loaded(&loaded);
+                Ok(Answer::Done)
+            }
             Request::Ping => self.parts.engine().map(|_| Answer::Done),
             Request::Hello(_) => Err(Error::new(
                 Kind::InvalidInput,

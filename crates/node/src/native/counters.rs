@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use forebay_core::wire::Request;
+use forebay_core::wire::{Loaded, Request};
+use parking_lot::Mutex;
 
 /// The kinds of requests, as metrics name them.
-const KINDS: [&str; 29] = [
+const KINDS: [&str; 30] = [
     "hello",
     "stat",
     "list",
@@ -34,6 +35,7 @@ const KINDS: [&str; 29] = [
     "gather",
     "prepare",
     "plan",
+    "loaded",
     "other",
 ];
 
@@ -64,6 +66,8 @@ pub struct NativeStats {
     pub staging_refusals: u64,
     /// Writes in parts that are under way.
     pub open_writes: u64,
+    /// What loaders on this host said of themselves.
+    pub loaded: Loaded,
 }
 
 /// The live numbers.
@@ -73,6 +77,7 @@ pub(super) struct Counters {
     pub(super) refused: AtomicU64,
     pub(super) expired: AtomicU64,
     requests: [AtomicU64; KINDS.len()],
+    loaded: Mutex<Loaded>,
 }
 
 impl Counters {
@@ -106,9 +111,19 @@ impl Counters {
             Request::Gather(_) => 25,
             Request::Prepare { .. } => 26,
             Request::Plan(_) | Request::EndPlan { .. } => 27,
-            Request::CreateBucket(_) | Request::Ping => 28,
+            Request::Loaded(_) => 28,
+            Request::CreateBucket(_) | Request::Ping => 29,
         };
         add(&self.requests[kind], 1);
+    }
+
+    pub(super) fn add_loaded(&self, loaded: &Loaded) {
+        let mut sum = self.loaded.lock();
+        *sum = sum.plus(loaded);
+    }
+
+    pub(super) fn loaded(&self) -> Loaded {
+        *self.loaded.lock()
     }
 
     pub(super) fn requests(&self) -> Vec<(&'static str, u64)> {
