@@ -207,14 +207,15 @@ def rank_of_job(args: argparse.Namespace, rank: int) -> float:
 
 
 def group_ranks(args: argparse.Namespace) -> None:
-    """A job of eight processes on a cold node: bytes from the lake and memory of all, by the size of the data."""
+    """A job of eight processes on a cold node: bytes from the lake and memory of the node, by the size of the data."""
     total = sum(size for _, _, size in images(args).index().shards)
     before = lake_bytes(args)
     with multiprocessing.get_context("spawn").Pool(RANKS) as pool:
         own = pool.starmap(rank_of_job, [(args, rank) for rank in range(RANKS)])
     emit("ranks lake", [(lake_bytes(args) - before) / total])
     held = lake_counter(args, "forebay_ram_held_bytes")
-    emit("ranks memory", [(held + sum(own)) / total])
+    emit("ranks memory", [held / total])
+    emit("ranks own", [sum(own) / RANKS / (1 << 20)])
 
 
 GROUPS = {"lake": group_lake, "half": group_half, "ranks": group_ranks}
