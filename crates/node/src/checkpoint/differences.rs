@@ -120,24 +120,7 @@ async fn try_write(
     staged: &StagedFile,
     candidates: &[usize],
 ) -> Result<Option<Differences>> {
-    let mut codec = Codec {
-        decoder: Decoder::new()?,
-        encoder: Encoder::new()?,
-    };
-    let mut chosen = Vec::new();
-    for number in candidates {
-        let Some(part) = source(save, parent, staged, *number).await? else {
-            continue;
-        };
-        let worth;
-        (codec, worth) = is_worth(saves, save, parent, &part, codec).await?;
-        if worth {
-            chosen.push(Chosen {
-                number: *number,
-                part,
-            });
-        }
-    }
+    let (mut codec, chosen) = choose(saves, save, parent, staged, candidates).await?;
     if chosen.is_empty() {
         return Ok(None);
     }
@@ -184,6 +167,35 @@ async fn try_write(
         header_blake3: String::new(),
     };
     Ok(Some(Differences { file, parts }))
+}
+
+/// Those of these parts that are worth it.
+async fn choose(
+    saves: &Saves,
+    save: &Save,
+    parent: &Parent,
+    staged: &StagedFile,
+    candidates: &[usize],
+) -> Result<(Codec, Vec<Chosen>)> {
+    let mut codec = Codec {
+        decoder: Decoder::new()?,
+        encoder: Encoder::new()?,
+    };
+    let mut chosen = Vec::new();
+    for number in candidates {
+        let Some(part) = source(save, parent, staged, *number).await? else {
+            continue;
+        };
+        let worth;
+        (codec, worth) = is_worth(saves, save, parent, &part, codec).await?;
+        if worth {
+            chosen.push(Chosen {
+                number: *number,
+                part,
+            });
+        }
+    }
+    Ok((codec, chosen))
 }
 
 /// What a part can differ from, if its chain may become longer.
