@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_checkpoint::safetensors::{self, Entry};
 use forebay_checkpoint::{Dtype, TensorBox};
+use forebay_client::{Client, ClientOptions, SaveOptions, TensorPart};
 use support::{Node, Ran, forebay, run};
 
 /// Floats that differ from tensor to tensor.
@@ -365,5 +366,48 @@ fn a_plain_file_is_compared_with_the_digests_that_were_kept() {
         ckpt(dir, &["verify", "x.safetensors", "--quick"]).code,
         1,
         "it is cut off"
+    );
+}
+
+#[test]
+fn saves_on_their_way_are_listed_and_waited_for() {
+    let node = Node::start(&[]);
+    node.ok(&["bucket", "create", "lake"]);
+    let dir = node.dir.path();
+    let client = Client::connect(ClientOptions {
+        address: Some(dir.join("forebay.sock").display().to_string()),
+        ..ClientOptions::default()
+    })
+    .unwrap();
+    let run = "forebay://lake/run";
+    let weight = spec("weight", &[64, 64], 1);
+    let part = || TensorPart {
+        name: weight.name,
+        dtype: Dtype::F32,
+        global_shape: &[64, 64],
+        at: weight.at.clone(),
+        bytes: &weight.bytes,
+    };
+    let state = |step: u64| {
+        let listed = json(dir, &["ls", run]);
+        let steps = listed["steps"].as_array().unwrap().clone();
+        let found = steps.into_iter().find(|row| row["step"] == step).unwrap();
+        found["state"].as_str().unwrap().to_owned()
+    };
+    let save = client.begin_save(SaveOptions::new(run, 5)).unwrap();
+    save.write(&[part()], 1).unwrap();
+    assert_eq!(state(5), "open");
+    let staged = save.stage().unwrap();
+    let waited = json(dir, &["wait", &format!("{run}@5")]);
+    assert_eq!(waited["durable"], serde_json::json!([5]), "{:?}", staged.state);
+    assert_eq!(state(5), "durable");
+    ok(dir, &["verify", &format!("{run}@5")]);
+    let save = client.begin_save(SaveOptions::new(run, 6)).unwrap();
+    save.write(&[part()], 1).unwrap();
+    save.abort().unwrap();
+    assert_eq!(
+        ckpt(dir, &["show", &format!("{run}@6")]).code,
+        1,
+        "nothing of it is visible"
     );
 }

@@ -4,8 +4,11 @@
 mod fixture;
 
 use fixture::{BUCKET, Spec, StepSpec, TestNode};
-use forebay_checkpoint::manifest::{Content, DataFile, Extent, Part, TableFile, Tensor};
-use forebay_checkpoint::{Dtype, Manifest, TensorBox, names};
+use forebay_checkpoint::manifest::{
+    Content, DataFile, Encoding, EncodingKind, Extent, Part, TableFile, Tensor,
+};
+use forebay_checkpoint::table::{BLOCK_BYTES, Table};
+use forebay_checkpoint::{Dtype, Manifest, TensorBox, delta, names};
 use forebay_client::{Entry, ItemRange, ListOptions, ListedObject, Name, PutOptions, PutSource};
 use forebay_core::{Kind, Result};
 use forebay_steps::{ExportOptions, Layout};
@@ -200,6 +203,81 @@ fn damage_is_found_by_who_reads_a_view() {
     assert_eq!(
         get(&node, path, ItemRange::Whole).unwrap_err().kind(),
         Kind::Corrupt
+    );
+}
+
+/// Step 2 with its one tensor as the difference from step 1; returns its bytes.
+fn differential(node: &TestNode) -> Vec<u8> {
+    let before = Spec::whole("w", Dtype::F32, &[700, 1000], 1);
+    let parent = StepSpec::new(1, vec![before.clone()]).write(node, None);
+    let mut after = before.bytes.clone();
+    for element in after.chunks_mut(4).step_by(3) {
+        element[0] ^= 0x11;
+    }
+    let attempt = names::attempt(2);
+    let path = |name: &str| names::attempt_file(2, &attempt, name);
+    let (mut stored, mut frames) = (Vec::new(), Vec::new());
+    let mut encoder = delta::Encoder::new().unwrap();
+    let size = delta::FRAME_BYTES as usize;
+    for (bytes, base) in after.chunks(size).zip(before.bytes.chunks(size)) {
+        frames.push(encoder.frame(bytes, base, 4, &mut stored).unwrap());
+    }
+    let crcs: Vec<u32> = after.chunks(BLOCK_BYTES as usize).map(crc32c::crc32c).collect();
+    let mut table = Table::default();
+    let first_block = table.add_encoded(&crcs, &frames);
+    let mut manifest = parent.clone();
+    let content = &mut manifest.content;
+    let encoding = Encoding {
+        kind: EncodingKind::XorGroupZstd,
+        bytes: after.len() as u64,
+        element_bytes: 4,
+        base: content.tensors["w"].parts[0].bytes.clone(),
+    };
+    content.tensors.get_mut("w").unwrap().parts[0].bytes = Extent {
+        file: content.files.len() as u32,
+        range: [0, stored.len() as u64],
+        blake3: blake3::hash(&after).to_hex().to_string(),
+        table: content.tables.len() as u32,
+        first_block,
+        encoding: Some(Box::new(encoding)),
+    };
+    content.files.push(DataFile {
+        path: path("rank-00000-000.delta"),
+        bytes: stored.len() as u64,
+        data_start: 0,
+        header_blake3: String::new(),
+    });
+    let table = table.encode();
+    content.tables.push(TableFile {
+        path: path(&names::table_file(0)),
+        bytes: table.len() as u64,
+        blake3: blake3::hash(&table).to_hex().to_string(),
+    });
+    node.put(&path("rank-00000-000.delta"), &stored);
+    node.put(&path(&names::table_file(0)), &table);
+    let mut manifest = Manifest::new(2, 1, &attempt, 1, manifest.content);
+    node.put(&names::manifest(2, 1), &manifest.encode().unwrap());
+    after
+}
+
+#[test]
+fn a_view_undoes_differences() {
+    let node = TestNode::start();
+    let bytes = differential(&node);
+    let path = "steps/2/whole/model.safetensors";
+    let whole = get(&node, path, ItemRange::Whole).unwrap();
+    assert!(whole.ends_with(&bytes), "the tensor is not what was saved");
+    let offset = (whole.len() - bytes.len()) as u64 + 1_500_001;
+    let some = ItemRange::Range { offset, length: 99 };
+    assert_eq!(get(&node, path, some).unwrap(), bytes[1_500_001..1_500_100]);
+    let file = names::attempt_file(2, &names::attempt(2), "rank-00000-000.delta");
+    let mut stored = node.bytes(&file);
+    *stored.last_mut().unwrap() ^= 1;
+    node.put(&file, &stored);
+    let node = node.restart();
+    assert_eq!(
+        get(&node, path, ItemRange::Whole).unwrap_err().kind(),
+        Kind::Checksum
     );
 }
 
