@@ -272,7 +272,7 @@ impl<'a> Levels<'a> {
     fn nested(&mut self, list: &Nested<'a>, depth: i16, rep: i16) {
         match list {
             Nested::Null => self.nothing(rep, 2 * depth),
-            Nested::Value(bytes) => self.value(rep, *bytes),
+            Nested::Value(bytes) => self.value(rep, bytes),
             Nested::Packed(bytes) => {
                 let width = self.kind.width().unwrap_or(1).max(1);
                 if bytes.is_empty() {
