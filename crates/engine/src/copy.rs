@@ -87,9 +87,8 @@ impl Engine {
             tags,
             condition: request.target_condition,
             bytes: Some(read.info.bytes),
-            md5: None,
             checksums: read.info.checksums.clone(),
-            late_checksums: false,
+            ..WriteRequest::default()
         };
         let checksums = read.info.checksums.clone();
         let mut write = self

@@ -256,7 +256,7 @@ impl Engine {
         let options = PutOptions {
             mode,
             attributes,
-            md5: None,
+            ..PutOptions::default()
         };
 
         let write = self.freshness.begin_write(&bucket.name, key);

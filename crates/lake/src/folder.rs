@@ -157,14 +157,19 @@ impl Lake for FolderLake {
     async fn writer(
         &self,
         key: &ObjectKey,
-        _options: PutOptions,
+        options: PutOptions,
         _bytes_hint: Option<u64>,
     ) -> Result<Box<dyn LakeWriter>> {
-        let temp = self
-            .run(key, |tree, key| {
-                KeyPath::new(key).and_then(|_| Temp::create(tree))
-            })
-            .await?;
+        let is_hashed = options.content.is_none() || options.md5.is_some();
+        let create = move |tree: &Arc<Tree>, key: &ObjectKey| {
+            KeyPath::new(key)?;
+            if is_hashed {
+                Temp::create(tree)
+            } else {
+                Temp::create_unhashed(tree)
+            }
+        };
+        let temp = self.run(key, create).await?;
         let (tree, url) = (Arc::clone(&self.tree), Arc::clone(&self.url));
         Ok(Box::new(FolderWriter {
             tree,

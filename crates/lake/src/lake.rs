@@ -138,6 +138,9 @@ pub struct PutOptions {
     pub attributes: Attributes,
     /// The MD5 that the caller says the bytes have; checked before the object becomes visible, else `Checksum`.
     pub md5: Option<[u8; 16]>,
+    /// What the caller's own digest of the bytes is, 32 hexadecimal digits: a lake that would hash them for their ETag takes this instead,
+    /// with `-1` behind it, so that nobody takes it for an MD5. Known before the first byte.
+    pub content: Option<String>,
 }
 
 /// A write that the lake has acknowledged as durable.

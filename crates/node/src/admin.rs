@@ -25,6 +25,7 @@ mod guard;
 mod health;
 mod jobs;
 mod openapi;
+mod saves;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -60,6 +61,9 @@ pub(crate) fn router(parts: Shared, protection: Protection) -> Router {
         .route("/v1/jobs", get(jobs::list))
         .route("/v1/jobs/{id}", get(jobs::show))
         .route("/v1/jobs/{id}/stop", post(jobs::stop))
+        .route("/v1/saves", get(saves::list))
+        .route("/v1/saves/{id}", get(saves::show))
+        .route("/v1/saves/{id}/abort", post(saves::abort))
         .fallback(answer::no_such_route)
         .method_not_allowed_fallback(answer::wrong_method)
         .layer(middleware::from_fn_with_state(Arc::new(protection), guard::check))

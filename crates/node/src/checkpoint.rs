@@ -2,21 +2,27 @@
 //!
 //! Read in this order: `saves.rs` (all saves this node knows), `save.rs` (one of them: state, promise, end), `work.rs` (its task from the
 //! lease to the record), `parent.rs` (what the step before has), `file.rs` (a data file: hash, header, lake), `differences.rs` (parts as differences from the parent), `record.rs` (what a rank wrote), `commit.rs` (records of all ranks, the manifest),
-//! `run_lake.rs` (names and puts below the root of a run), `gather.rs` (exchanges between ranks). The flow is docs/flows/checkpoint-save.md, what
+//! `run_lake.rs` (names and puts below the root of a run), `disk.rs` and `resume.rs` (what outlives the node), `gather.rs` (exchanges between ranks). The flow is docs/flows/checkpoint-save.md, what
 //! lies in the lake afterwards docs/formats/checkpoint.md.
 
 mod commit;
 mod differences;
+mod disk;
+mod fail_point;
 mod file;
 mod gather;
 mod parent;
 mod record;
+mod resume;
 mod run_lake;
 mod save;
 mod saves;
+mod stats;
 mod work;
 
 pub(crate) use gather::Gathers;
+pub(crate) use resume::resume;
 pub(crate) use run_lake::RunLake;
 pub(crate) use save::{OpenSave, Save};
-pub(crate) use saves::{NewSave, Saves, attempt_of};
+pub(crate) use saves::{NewSave, Saves, SavesOptions, attempt_of};
+pub use stats::SaveStats;

@@ -138,6 +138,9 @@ pub struct LimitsConfig {
     /// Open connections of the socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_connections: Option<usize>,
+    /// How long a staged save may wait for the lake before further saves are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_age: Option<Period>,
 }
 
 /// `[cors]`.
@@ -326,6 +329,7 @@ impl LimitsConfig {
             lease_timeout: self.lease_timeout.or(below.lease_timeout),
             client_lease_bytes: self.client_lease_bytes.or(below.client_lease_bytes),
             client_connections: self.client_connections.or(below.client_connections),
+            save_age: self.save_age.or(below.save_age),
         }
     }
 }

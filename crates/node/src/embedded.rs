@@ -74,9 +74,11 @@ impl EmbeddedNode {
     pub fn start_unless(options: EmbeddedOptions, is_stopped: impl Fn() -> bool) -> Result<Self> {
         let mut folders = Vec::new();
         let self_test = options.self_test;
+        let data_is_kept = options.data_dir.is_some() || options.config.data.is_some();
         let (config, socket) = private_config(options, &mut folders)?;
         let node_options = NodeOptions {
             self_test,
+            data_is_kept,
             ..NodeOptions::resolve(config)?
         };
         let threads = std::thread::available_parallelism().map_or(2, usize::from);

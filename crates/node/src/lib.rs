@@ -35,6 +35,7 @@ mod parts;
 pub mod value;
 mod waiting_room;
 
+pub use checkpoint::SaveStats;
 pub use embedded::{EmbeddedNode, EmbeddedOptions};
 pub use native::NativeStats;
 pub use node::Node;

@@ -19,6 +19,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::checkpoint::SaveStats;
 use crate::native::NativeStats;
 
 #[cfg(test)]
@@ -85,6 +86,8 @@ pub struct Snapshot {
     pub reservoir: ReservoirStats,
     /// Clients on this host.
     pub native: NativeStats,
+    /// Steps on their way to the lake.
+    pub saves: SaveStats,
     /// Budgets of the tiers.
     pub ram_budget_bytes: u64,
     /// See above.
@@ -251,6 +254,20 @@ const READS: &[Read] = reads! {
         = |s| by("cause", [("lake", s.native.loaded.wait_lake_ns), ("cache", s.native.loaded.wait_cache_ns), ("check", s.native.loaded.wait_check_ns), ("decode", s.native.loaded.wait_decode_ns), ("hand_over", s.native.loaded.hand_over_ns)]);
     Counter "loader_user" "seconds" "" "Time that consumers of loaders took themselves between batches."
         = |s| one(s.native.loaded.user_ns);
+    Gauge "checkpoint_saves" "" "phase=open|staged" "Saves of steps that clients fill, and those that were handed over and are not durable yet."
+        = |s| by("phase", [("open", s.saves.open), ("staged", s.saves.staged)]);
+    Gauge "checkpoint_staged" "bytes" "" "Bytes of saves that were handed over and are not durable yet."
+        = |s| one(s.saves.staged_bytes);
+    Gauge "checkpoint_oldest_staged" "seconds" "" "How long the oldest save that is not durable has been staged."
+        = |s| one(s.saves.oldest_staged_seconds);
+    Counter "checkpoint_saves_ended" "" "outcome=durable|failed|given_up" "Saves that ended, by how."
+        = |s| by("outcome", [("durable", s.saves.durable), ("failed", s.saves.failed), ("given_up", s.saves.given_up)]);
+    Counter "checkpoint_saved" "bytes" "how=written|reused" "Bytes of durable saves: written to the lake, or found in the parent."
+        = |s| by("how", [("written", s.saves.written_bytes), ("reused", s.saves.reused_bytes)]);
+    Counter "checkpoint_alarms" "" "" "Things that looked wrong in durable saves."
+        = |s| one(s.saves.alarms);
+    Counter "checkpoint_refusals" "" "" "Saves that were refused because an older one is overdue."
+        = |s| one(s.saves.refusals);
     Gauge "jobs_running" "" "" "Jobs at work."
         = |s| one(s.jobs_running);
     Counter "log_lines_dropped" "" "" "Log lines dropped because whoever reads the log was behind."

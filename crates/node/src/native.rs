@@ -133,6 +133,11 @@ impl Native {
         }
     }
 
+    /// The memory for what clients write.
+    pub(crate) fn staging(&self) -> &Arc<Staging> {
+        &self.staging
+    }
+
     /// Opens or joins the session of a connection, and says whether it was opened.
     fn welcome(
         &self,

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Protection};
-use crate::checkpoint::Saves;
+use crate::checkpoint::{self, Saves, SavesOptions};
 use crate::config::KeyAccess;
 use crate::jobs::Jobs;
 use crate::keys::{KeyFile, NeedsAccessKey};
@@ -83,7 +83,7 @@ impl Node {
             jobs: Jobs::new(options.limits.jobs_running_max, Arc::clone(&clock)),
             metrics: Arc::new(Metrics::new()),
             started: clock.monotonic(),
-            saves: Saves::new(options.native.staging_bytes, Arc::clone(&clock)),
+            saves: Saves::new(saves_options(&options), Arc::clone(&clock)),
             clock,
             s3_url: s3_addr.map(|addr| format!("http://{addr}")),
             native,
@@ -108,6 +108,7 @@ impl Node {
         }
         tasks.spawn(serve_s3(Arc::clone(&parts), s3_listener, keys, ready_sender));
         tasks.spawn(watch_lakes(Arc::clone(&parts)));
+        tasks.spawn(resume_saves(Arc::clone(&parts), ready.clone()));
         Ok(Self {
             parts,
             s3_addr,
@@ -213,6 +214,7 @@ impl Node {
             );
             self.tasks.shutdown().await;
         }
+        self.parts.saves.say_what_is_left();
         let left = deadline.saturating_sub(self.parts.clock.monotonic().saturating_sub(began));
         self.parts.reservoir.shutdown(left.max(LAST_MOMENT)).await;
     }
@@ -297,6 +299,40 @@ fn open_door(parts: &Parts, keys: Arc<AccessKeys>) -> Result<()> {
     let edge = Arc::new(S3Edge::new(Arc::clone(&engine), s3));
     let opened = parts.serving.set(Serving { engine, edge });
     opened.map_err(|_| Error::new(Kind::Internal, "the front door was opened twice"))
+}
+
+fn saves_options(options: &NodeOptions) -> SavesOptions {
+    SavesOptions {
+        staging_bytes: options.native.staging_bytes,
+        data_dir: options.data_is_kept.then(|| options.data_dir.clone()),
+        age_max: options.native.save_age_max,
+    }
+}
+
+/// Finishes what a former life had staged on disk, as soon as the lakes have answered.
+async fn resume_saves(parts: Arc<Parts>, mut ready: watch::Receiver<bool>) -> Result<()> {
+    let resumed = async {
+        // The sender lives in a task of the node; if that died, `failed` tells.
+        if ready.wait_for(|ready| *ready).await.is_err() {
+            return Ok(0);
+        }
+        let engine = parts.engine()?;
+        checkpoint::resume(
+            &parts.saves,
+            engine,
+            parts.native.staging(),
+            &parts.options.data_dir,
+        )
+        .await
+    };
+    tokio::select! {
+        () = parts.stop.cancelled() => return Ok(()),
+        resumed = resumed => if let Err(error) = resumed {
+            tracing::error!(%error, "saves of a former life cannot be looked at");
+        }
+    }
+    parts.stop.cancelled().await;
+    Ok(())
 }
 
 /// Asks each lake now and then whether it is there, for status and metrics.

@@ -45,6 +45,8 @@ pub struct NodeOptions {
     pub self_test: SelfTest,
     /// Folder for the tiers and the keys.
     pub data_dir: PathBuf,
+    /// Whether that folder is there for the next life of the node.
+    pub data_is_kept: bool,
     /// Budget of the RAM tier.
     pub ram_bytes: u64,
     /// Budget of the NVMe tier; 0 is off.
@@ -198,6 +200,7 @@ impl NodeOptions {
             lake,
             lake_place,
             self_test: SelfTest::Full,
+            data_is_kept: true,
             ram_bytes,
             nvme_bytes: nvme_budget(config.nvme, machine)?,
             data_dir,

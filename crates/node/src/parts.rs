@@ -78,6 +78,7 @@ impl Parts {
         Snapshot {
             reservoir: self.reservoir.stats(),
             native: self.native.stats(),
+            saves: self.saves.stats(),
             ram_budget_bytes: self.options.ram_bytes,
             nvme_budget_bytes: self.options.nvme_bytes,
             lakes: self.lakes.iter().map(|lake| lake.snapshot()).collect(),

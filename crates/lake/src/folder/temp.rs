@@ -25,20 +25,27 @@ const LEFTOVER_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How deep the leftovers of aborted uploads are removed: a folder with files.
 const LEFTOVER_DEPTH_MAX: usize = 2;
 
-/// A temporary file and the MD5 of what was written to it.
+/// A temporary file and, unless nobody wants it, the MD5 of what was written to it.
 #[derive(Debug)]
 pub(super) struct Temp {
     tree: Arc<Tree>,
     folder: OwnedFd,
     name: String,
     file: File,
-    md5: Md5,
+    md5: Option<Md5>,
     is_published: bool,
 }
 
 impl Temp {
     /// Makes an empty one.
     pub(super) fn create(tree: &Arc<Tree>) -> Result<Self> {
+        let mut temp = Self::create_unhashed(tree)?;
+        temp.md5 = Some(Md5::new());
+        Ok(temp)
+    }
+
+    /// Makes an empty one without an MD5: the caller knows what it writes.
+    pub(super) fn create_unhashed(tree: &Arc<Tree>) -> Result<Self> {
         let wrong = |errno: Errno| explain("cannot make a temporary file", errno);
         let folder = tree.private(AREA).map_err(wrong)?;
         let name = format!("{:032x}", fastrand::u128(..));
@@ -48,14 +55,16 @@ impl Temp {
             folder,
             name,
             file,
-            md5: Md5::new(),
+            md5: None,
             is_published: false,
         })
     }
 
     /// Appends and hashes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.md5.update(bytes);
+        if let Some(md5) = &mut self.md5 {
+            md5.update(bytes);
+        }
         self.append(bytes)
     }
 
@@ -66,9 +75,14 @@ impl Temp {
             .map_err(|error| Error::io("cannot write an object's bytes", error))
     }
 
-    /// The MD5 of what went through [`Temp::write`].
+    /// The MD5 of what went through [`Temp::write`]; of nothing, if nobody wanted it.
     pub(super) fn md5(&self) -> [u8; 16] {
-        self.md5.clone().finalize().into()
+        self.md5.clone().unwrap_or_default().finalize().into()
+    }
+
+    /// Whether there is an MD5.
+    pub(super) fn is_hashed(&self) -> bool {
+        self.md5.is_some()
     }
 
     /// The file, to copy into.

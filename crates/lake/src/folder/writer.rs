@@ -179,9 +179,14 @@ pub(super) fn finish_put(
     options: PutOptions,
 ) -> Result<PutReceipt> {
     write_all(&mut temp, rest)?;
-    let md5 = temp.md5();
-    check_md5(options.md5, md5)?;
-    let etag = hex::encode(md5);
+    let etag = match &options.content {
+        Some(content) if !temp.is_hashed() => format!("{content}-1"),
+        _ => {
+            let md5 = temp.md5();
+            check_md5(options.md5, md5)?;
+            hex::encode(md5)
+        }
+    };
     publish(
         tree,
         temp,

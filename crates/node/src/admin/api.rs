@@ -125,6 +125,62 @@ pub struct InFlight {
     pub jobs: u64,
 }
 
+/// A step on its way to the lake.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Save {
+    /// Its name in this node: attempt and rank.
+    pub id: String,
+    /// Bucket of the run.
+    pub bucket: String,
+    /// Folder of the run.
+    pub root: String,
+    /// The step.
+    pub step: u64,
+    /// The attempt.
+    pub attempt: String,
+    /// Whose save it is.
+    pub rank: u32,
+    /// Ranks that save together.
+    pub world_size: u32,
+    /// `open`, `staged`, `durable` or `failed`.
+    pub phase: String,
+    /// Where the bytes are while they are not durable: `ram` or `nvme`.
+    pub staged: String,
+    /// The generation of the commit; 0 before it.
+    pub generation: u32,
+    /// The step whose files may be reused.
+    pub parent_step: Option<u64>,
+    /// Bytes of tensors and objects.
+    pub bytes: u64,
+    /// Of these, bytes that were written to the lake.
+    pub written_bytes: u64,
+    /// Of these, bytes that the parent had already.
+    pub reused_bytes: u64,
+    /// Data files that were written.
+    pub files: u32,
+    /// Milliseconds since it was begun.
+    pub age_ms: u64,
+    /// Milliseconds from the beginning until it was staged.
+    pub staged_ms: Option<u64>,
+    /// Milliseconds from the beginning until it was over.
+    pub ended_ms: Option<u64>,
+    /// What looked wrong.
+    pub alarms: Vec<SaveAlarm>,
+    /// Why it failed, or the last trouble with the lake while it is tried again.
+    pub trouble: Option<Failure>,
+}
+
+/// Something that looked wrong in a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SaveAlarm {
+    /// `zeroed`, `stale` or `not_finite`.
+    pub kind: String,
+    /// The tensor; empty for all of them.
+    pub tensor: String,
+    /// For a person.
+    pub message: String,
+}
+
 /// What a cache command works on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{buckets, cache, config, health, jobs, status};
+use super::{buckets, cache, config, health, jobs, saves, status};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -23,6 +23,9 @@ use super::{buckets, cache, config, health, jobs, status};
         jobs::list,
         jobs::show,
         jobs::stop,
+        saves::list,
+        saves::show,
+        saves::abort,
     )
 )]
 struct Document;

@@ -85,10 +85,14 @@ fn shown(state: SaveState) -> Save {
         staged_ms: state.staged_ms,
         ended_ms: state.ended_ms,
         alarms: alarms
-            .map(|(kind, tensor, message)| SaveAlarm { kind, tensor, message })
+            .map(|(kind, tensor, message)| SaveAlarm {
+                kind,
+                tensor,
+                message,
+            })
             .collect(),
         trouble: state.trouble.map(|trouble| Failure {
-            message: forebay_core::Error::from(trouble.clone()).to_string(),
+            message: Error::from(trouble.clone()).to_string(),
             kind: trouble.kind,
         }),
     }

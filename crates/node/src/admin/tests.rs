@@ -47,7 +47,14 @@ async fn parts(dir: &Path) -> Shared {
         clock,
         s3_url: Some("http://127.0.0.1:1".into()),
         native: crate::native::Native::new(&options).unwrap(),
-        saves: crate::checkpoint::Saves::new(options.native.staging_bytes, Arc::new(SystemClock::new())),
+        saves: crate::checkpoint::Saves::new(
+            crate::checkpoint::SavesOptions {
+                staging_bytes: options.native.staging_bytes,
+                data_dir: None,
+                age_max: Duration::ZERO,
+            },
+            Arc::new(SystemClock::new()),
+        ),
         socket: None,
         serving: OnceLock::new(),
         stop: CancellationToken::new(),

@@ -13,6 +13,7 @@ use forebay_checkpoint::merge::{Attempt, merge, missing_ranks};
 use forebay_checkpoint::{Manifest, names};
 use forebay_core::{Error, Kind, Result};
 
+use super::fail_point::fail_point;
 use super::save::Save;
 use super::saves::Saves;
 use super::work::unix_ms;
@@ -82,11 +83,15 @@ impl Commit {
     /// Creates the manifest. Returns the generation; `Conflict` if another was faster.
     pub(super) async fn make(self, save: &Save) -> Result<u32> {
         let path = names::manifest(save.begin.step, self.generation);
+        fail_point("before-commit");
         let created = save
             .persist("commit the step", || save.lake.create(&path, self.bytes.clone()))
             .await;
         let error = match created {
-            Ok(()) => return Ok(self.generation),
+            Ok(()) => {
+                fail_point("after-commit");
+                return Ok(self.generation);
+            }
             Err(error) => error,
         };
         let found = match save.lake.read(&path).await {
@@ -105,6 +110,25 @@ impl Commit {
             found => Err(lost(save, self.generation, found.ok().as_ref())),
         }
     }
+}
+
+/// The generation that this attempt has committed already, in a former life of the node.
+pub(super) async fn own(save: &Save) -> Result<Option<u32>> {
+    let step = save.begin.step;
+    let generations = save
+        .persist("look for the commit", || save.lake.generations(step))
+        .await?;
+    for generation in generations.into_iter().rev() {
+        let path = names::manifest(step, generation);
+        let found = save.persist("read the commit", || save.lake.read(&path)).await?;
+        let manifest = found.as_deref().map(Manifest::decode);
+        if let Some(Ok(manifest)) = manifest
+            && manifest.attempt == save.attempt
+        {
+            return Ok(Some(generation));
+        }
+    }
+    Ok(None)
 }
 
 /// Another committer was faster.

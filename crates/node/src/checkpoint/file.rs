@@ -16,6 +16,7 @@ use forebay_core::{Error, Kind, Result};
 
 use super::Save;
 use super::differences::{self, Difference, Differences};
+use super::fail_point::fail_point;
 use super::parent::Parent;
 use super::saves::Saves;
 
@@ -218,7 +219,7 @@ pub(super) async fn write(
     }
     save.count_reused(reused_bytes);
     let file = if body.len() > 1 {
-        Some(put(save, staged.number, &body).await?)
+        Some(put(save, staged.number, &body, &parts).await?)
     } else {
         None
     };
@@ -251,17 +252,33 @@ async fn differ(
 }
 
 /// Writes header and parts as a file.
-async fn put(save: &Save, number: u32, body: &[Bytes]) -> Result<DataFile> {
+async fn put(save: &Save, number: u32, body: &[Bytes], parts: &[WrittenPart]) -> Result<DataFile> {
     let file = DataFile {
         path: save.path(&names::data_file(save.begin.rank, number)),
         bytes: body.iter().map(|piece| piece.len() as u64).sum(),
         data_start: body[0].len() as u64,
         header_blake3: blake3::hash(&body[0]).to_hex().to_string(),
     };
-    save.persist("write a data file", || save.lake.put(&file.path, body))
-        .await?;
+    fail_point("before-file");
+    let content = content_of(&file, parts);
+    save.persist("write a data file", || {
+        save.lake.put_data(&file.path, &content, body)
+    })
+    .await?;
+    fail_point("after-file");
     save.count_file(file.bytes - file.data_start);
     Ok(file)
+}
+
+/// A name of the content: the digest of the digests of all that lies in the file.
+fn content_of(file: &DataFile, parts: &[WrittenPart]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(file.header_blake3.as_bytes());
+    let here = parts.iter().filter(|part| matches!(part.place, Place::Here(_)));
+    here.for_each(|part| {
+        hasher.update(part.digests.blake3.as_bytes());
+    });
+    hasher.finalize().to_hex()[..32].to_owned()
 }
 
 /// Where the parent has these bytes, if it does and they may be taken from there.

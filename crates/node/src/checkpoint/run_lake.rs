@@ -51,19 +51,31 @@ impl RunLake {
 
     /// Writes an object from pieces of memory, which are not copied; the same again is fine.
     pub(super) async fn put(&self, path: &str, pieces: &[Bytes]) -> Result<()> {
-        self.write(path, pieces, WriteCondition::None).await
+        self.write(path, pieces, WriteRequest::default()).await
+    }
+
+    /// Writes a data file whose content has this name; nobody reads it soon.
+    pub(super) async fn put_data(&self, path: &str, content: &str, pieces: &[Bytes]) -> Result<()> {
+        let request = WriteRequest {
+            content: Some(content.to_owned()),
+            ..WriteRequest::default()
+        };
+        self.write(path, pieces, request).await
     }
 
     /// Writes an object that must not be there: `PreconditionFailed` if it is.
     pub(super) async fn create(&self, path: &str, bytes: Bytes) -> Result<()> {
-        self.write(path, &[bytes], WriteCondition::Absent).await
+        let request = WriteRequest {
+            condition: WriteCondition::Absent,
+            ..WriteRequest::default()
+        };
+        self.write(path, &[bytes], request).await
     }
 
-    async fn write(&self, path: &str, pieces: &[Bytes], condition: WriteCondition) -> Result<()> {
+    async fn write(&self, path: &str, pieces: &[Bytes], request: WriteRequest) -> Result<()> {
         let request = WriteRequest {
-            condition,
             bytes: Some(pieces.iter().map(|piece| piece.len() as u64).sum()),
-            ..WriteRequest::default()
+            ..request
         };
         let mut write = self.engine.write(&self.bucket, &self.key(path)?, request).await?;
         for piece in pieces {

@@ -5,14 +5,15 @@
 //!
 //! Limits: parts, bytes of objects, and the queue between client and task.
 
+mod bring;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use forebay_checkpoint::manifest::{Alarm, AlarmKind, ObjectKind, Record, StepRef};
+use forebay_checkpoint::manifest::{Alarm, AlarmKind, Record, StepRef};
 use forebay_checkpoint::names;
-use forebay_core::wire::{BeginSave, Failure, SaveFile, SavePhase, SaveState};
+use forebay_core::wire::{BeginSave, Failure, SavePhase, SaveState};
 use forebay_core::{Clock, Error, Kind, Result};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -20,16 +21,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::disk::Disk;
+use super::fail_point::fail_point;
 use super::file::StagedFile;
 use super::record::StagedObject;
 use super::run_lake::RunLake;
 
+pub(super) use bring::object_kind;
+
 /// Files and objects that wait for the task; who brings more waits as well.
 pub(super) const QUEUE_MAX: usize = 64;
-/// Parts of one save.
-const PARTS_MAX: usize = 1 << 20;
-/// Small objects leave the arena at once.
-const COPIED_BYTES_MAX: usize = 1 << 20;
 /// How long to wait before the lake is asked again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -56,6 +57,10 @@ pub(crate) struct Save {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) begun: Duration,
     pub(super) deadline: Instant,
+    /// Where it is staged, if not in memory alone.
+    disk: Option<Disk>,
+    /// Whether a former life of the node staged it.
+    pub(super) is_resumed: bool,
     progress: Mutex<Progress>,
     /// Goes up with each change of the phase.
     changed: watch::Sender<u64>,
@@ -67,6 +72,9 @@ struct Progress {
     phase: SavePhase,
     /// Closed when the client has brought all.
     work: Option<mpsc::Sender<Work>>,
+    base: Option<u32>,
+    /// What lies on disk is damaged.
+    is_spoiled: bool,
     generation: u32,
     bytes: u64,
     written_bytes: u64,
@@ -101,6 +109,10 @@ pub(super) struct Parts {
     pub(super) object_bytes_max: u64,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) deadline: Instant,
+    pub(super) disk: Option<Disk>,
+    /// The generation that was there when it began, if that is known.
+    pub(super) base: Option<u32>,
+    pub(super) is_resumed: bool,
 }
 
 impl Save {
@@ -109,6 +121,8 @@ impl Save {
         let progress = Progress {
             phase: SavePhase::Open,
             work: Some(work),
+            base: parts.base,
+            is_spoiled: false,
             generation: 0,
             bytes: 0,
             written_bytes: 0,
@@ -140,6 +154,8 @@ impl Save {
             begun: parts.clock.monotonic(),
             clock: parts.clock,
             deadline: parts.deadline,
+            disk: parts.disk,
+            is_resumed: parts.is_resumed,
             progress: Mutex::new(progress),
             changed: watch::Sender::new(0),
             stop: CancellationToken::new(),
@@ -152,74 +168,17 @@ impl Save {
         names::attempt_file(self.begin.step, &self.attempt, name)
     }
 
-    /// Takes a full file from the client; waits while many wait already.
-    pub(crate) async fn add_file(&self, file: SaveFile, bytes: Bytes) -> Result<()> {
-        let number = {
-            let mut progress = self.progress.lock();
-            let number = progress.next_file;
-            progress.next_file += 1;
-            number
-        };
-        let staged = StagedFile::new(number, bytes, file.parts)?;
-        {
-            let mut progress = self.progress.lock();
-            if progress.parts + staged.parts() > PARTS_MAX {
-                let message =
-                    "a rank saves more parts of tensors than a save takes; save fewer or larger tensors";
-                return Err(Error::new(Kind::InvalidInput, message).with("parts_max", PARTS_MAX));
+    /// The promise: from here on the node goes on alone. With a disk, what was brought is synced before.
+    pub(crate) async fn stage(&self) -> Result<SaveState> {
+        if let Some(disk) = self.disk.as_ref().filter(|_| !self.is_staged()) {
+            let base = self.progress.lock().base;
+            let promised = disk.promise(&self.id, &self.attempt, &self.begin, base).await;
+            if let Err(error) = promised {
+                self.give_up(error.share());
+                return Err(error);
             }
-            progress.parts += staged.parts();
-            progress.bytes += staged.bytes();
         }
-        self.bring(Work::File(staged)).await
-    }
-
-    /// Takes an object from the client.
-    pub(crate) async fn add_object(&self, name: String, kind: &str, bytes: Bytes) -> Result<()> {
-        let kind = match kind {
-            "json" => ObjectKind::Json,
-            "bytes" => ObjectKind::Bytes,
-            "pickle" => ObjectKind::Pickle,
-            _ => {
-                let message = "an object is json, bytes or pickle";
-                return Err(Error::new(Kind::InvalidInput, message).with("kind", kind));
-            }
-        };
-        {
-            let mut progress = self.progress.lock();
-            let object_bytes = progress.object_bytes + bytes.len() as u64;
-            if object_bytes > self.object_bytes_max {
-                let message = "the objects of a rank are too large together; save the large ones as tensors of bytes, or raise the node's staging memory";
-                return Err(Error::new(Kind::InvalidInput, message)
-                    .with("object", name)
-                    .with("bytes", object_bytes)
-                    .with("bytes_max", self.object_bytes_max));
-            }
-            if progress.parts >= PARTS_MAX || !progress.object_names.insert(name.clone()) {
-                let message = "an object was saved twice, or there are too many; give each its own name";
-                return Err(Error::new(Kind::InvalidInput, message).with("object", name));
-            }
-            progress.parts += 1;
-            progress.object_bytes = object_bytes;
-            progress.bytes += bytes.len() as u64;
-        }
-        let bytes = match bytes.len() {
-            0..=COPIED_BYTES_MAX => Bytes::copy_from_slice(&bytes),
-            _ => bytes,
-        };
-        self.bring(Work::Object(name, StagedObject { kind, bytes })).await
-    }
-
-    async fn bring(&self, work: Work) -> Result<()> {
-        let sender = self.progress.lock().work.clone();
-        match sender {
-            Some(sender) if sender.send(work).await.is_ok() => Ok(()),
-            _ => Err(self.failure()),
-        }
-    }
-
-    /// The promise: from here on the node goes on alone.
-    pub(crate) fn stage(&self) -> Result<SaveState> {
+        fail_point("before-stage");
         {
             let mut progress = self.progress.lock();
             match progress.phase {
@@ -237,6 +196,48 @@ impl Save {
         }
         self.tell();
         Ok(self.state())
+    }
+
+    /// Goes on where a former life of the node had promised to; what was staged comes through the answer.
+    pub(super) fn take_up(&self) -> Option<mpsc::Sender<Work>> {
+        let mut progress = self.progress.lock();
+        progress.phase = SavePhase::Staged;
+        progress.staged_at = Some(self.begun);
+        progress.work.take()
+    }
+
+    /// Counts what a former life had counted.
+    pub(super) fn count_staged(&self, bytes: u64) {
+        self.progress.lock().bytes += bytes;
+    }
+
+    /// The generation that was there when it began, if that is known.
+    pub(super) fn base(&self) -> Option<u32> {
+        self.progress.lock().base
+    }
+
+    pub(super) fn set_base(&self, base: u32) {
+        self.progress.lock().base = Some(base);
+    }
+
+    pub(super) fn disk(&self) -> Option<&Disk> {
+        self.disk.as_ref()
+    }
+
+    /// What lies on disk is damaged: the save has failed, and a person may look at what is left.
+    pub(super) fn spoil(&self, why: Error) {
+        self.progress.lock().is_spoiled = true;
+        self.give_up(why);
+    }
+
+    /// Takes the folder away, because the save has ended. Blocks.
+    pub(super) fn clear_disk(&self) {
+        let Some(disk) = &self.disk else { return };
+        if self.progress.lock().is_spoiled {
+            disk.set_aside();
+        } else {
+            disk.remove();
+        }
     }
 
     /// Whether the client has handed it over.

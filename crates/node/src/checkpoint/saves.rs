@@ -5,21 +5,24 @@
 //!
 //! Limits: saves under way, ended ones that are remembered, files that are hashed at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_checkpoint::names;
-use forebay_core::wire::{BeginSave, SavePhase};
+use forebay_core::wire::{BeginSave, SavePhase, SaveState, StagedIn};
 use forebay_core::{Clock, Error, Kind, Result};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::disk::{Disk, Piece, Promise};
 use super::run_lake::RunLake;
-use super::save::{Parts, Save};
+use super::save::{Parts, Save, Work};
+use super::stats::{self, Counters, SaveStats};
 use super::work;
 
 /// Saves under way.
@@ -39,11 +42,23 @@ const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 #[derive(Debug)]
 pub(crate) struct Saves {
     clock: Arc<dyn Clock>,
-    staging_bytes: u64,
+    options: SavesOptions,
+    counters: Counters,
     state: Mutex<State>,
     hashing: Semaphore,
     /// Goes up when a record is written or a save ends.
     news: watch::Sender<u64>,
+}
+
+/// What saves may use.
+#[derive(Debug, Clone)]
+pub(crate) struct SavesOptions {
+    /// The staging memory of clients.
+    pub(crate) staging_bytes: u64,
+    /// Where saves are staged on disk; `None` if what lies there does not outlive the node.
+    pub(crate) data_dir: Option<PathBuf>,
+    /// While a save is staged longer, no further ones are taken; zero is never.
+    pub(crate) age_max: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +66,8 @@ struct State {
     by_id: BTreeMap<String, Arc<Save>>,
     /// Ids in the order in which they began.
     order: Vec<String>,
+    /// Names of saves that are about to begin.
+    beginning: BTreeSet<String>,
     running: JoinSet<()>,
     is_closed: bool,
 }
@@ -66,11 +83,12 @@ pub(crate) struct NewSave {
 }
 
 impl Saves {
-    pub(crate) fn new(staging_bytes: u64, clock: Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(options: SavesOptions, clock: Arc<dyn Clock>) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Arc::new(Self {
             clock,
-            staging_bytes,
+            options,
+            counters: Counters::default(),
             state: Mutex::default(),
             hashing: Semaphore::new(cores),
             news: watch::Sender::new(0),
@@ -79,7 +97,9 @@ impl Saves {
 
     /// Bytes of one data file, at most.
     pub(crate) fn file_bytes_max(&self) -> u64 {
-        FILE_BYTES_MAX.min(self.staging_bytes / FILES_IN_ARENA).max(1)
+        FILE_BYTES_MAX
+            .min(self.options.staging_bytes / FILES_IN_ARENA)
+            .max(1)
     }
 
     /// Begins a save, after a look whether its step is there already.
@@ -91,9 +111,14 @@ impl Saves {
             metadata,
             tree,
         } = new;
+        let id = format!("{attempt}.{}", begin.rank);
         let deadline = Duration::from_millis(begin.deadline_ms).min(DEADLINE_MAX);
+        self.check_age()?;
+        // Two of one name must not share a folder.
+        let _name = self.reserve(&id)?;
+        let disk = self.disk(begin.staged, &id).await?;
         let (save, queue) = Save::new(Parts {
-            id: format!("{attempt}.{}", begin.rank),
+            id,
             begin,
             attempt,
             lake,
@@ -102,21 +127,158 @@ impl Saves {
             object_bytes_max: self.file_bytes_max(),
             clock: Arc::clone(&self.clock),
             deadline: Instant::now() + deadline,
+            disk,
+            base: None,
+            is_resumed: false,
         });
+        if let Err(error) = self.admit(&save, queue).await {
+            save.clear_disk();
+            return Err(error);
+        }
+        Ok(save)
+    }
+
+    /// Keeps a name for a save that is about to begin; `Conflict` if it is taken.
+    fn reserve(&self, id: &str) -> Result<Reserved<'_>> {
+        let mut state = self.state.lock();
+        if state.by_id.contains_key(id) || !state.beginning.insert(id.to_owned()) {
+            let message =
+                "this rank saves or saved with this attempt already; every save needs an attempt of its own";
+            return Err(Error::new(Kind::Conflict, message).with("save", id));
+        }
+        Ok(Reserved {
+            saves: self,
+            id: id.to_owned(),
+        })
+    }
+
+    /// Looks whether the step is there already, and starts the task.
+    async fn admit(self: &Arc<Self>, save: &Arc<Save>, queue: mpsc::Receiver<Work>) -> Result<()> {
         // A lake that does not answer is no reason to hold a trainer up: the task looks again.
-        let base = match tokio::time::timeout(LOOK_MAX, work::look(&save)).await {
-            Ok(base) => Some(base?),
-            Err(_) => None,
+        if let Ok(base) = tokio::time::timeout(LOOK_MAX, work::look(save)).await {
+            save.set_base(base?);
+        }
+        let mut state = self.state.lock();
+        state.check_may_begin(save)?;
+        state.add(save);
+        let task = work::run(Arc::clone(self), Arc::clone(save), queue);
+        state.running.spawn(task);
+        Ok(())
+    }
+
+    /// Where a save is staged, if that is not in memory.
+    async fn disk(&self, staged: StagedIn, id: &str) -> Result<Option<Disk>> {
+        let data_dir = match (staged, &self.options.data_dir) {
+            (StagedIn::Ram, _) => return Ok(None),
+            (StagedIn::Nvme, Some(data_dir)) => data_dir.clone(),
+            (StagedIn::Nvme, None) => {
+                let message = "the data folder of this node goes with it, so nothing can be staged there; give the node a data folder, or stage in ram";
+                return Err(Error::new(Kind::Unsupported, message));
+            }
+        };
+        let id = id.to_owned();
+        let made = tokio::task::spawn_blocking(move || Disk::make(&data_dir, &id)).await;
+        made.map_err(|why| Error::new(Kind::Internal, "a folder was not made").caused_by(why))?
+            .map(Some)
+    }
+
+    /// Goes on with a save that a former life of the node had staged; `feed` brings its pieces.
+    pub(super) fn take_up<F>(
+        self: &Arc<Self>,
+        promise: Promise,
+        lake: RunLake,
+        disk: Disk,
+        feed: impl FnOnce(Arc<Save>, mpsc::Sender<Work>, Vec<Piece>) -> F,
+    ) -> Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let damaged = |why| Error::new(Kind::Corrupt, "a promise cannot be read").caused_by(why);
+        let deadline = Duration::from_millis(promise.begin.deadline_ms).min(DEADLINE_MAX);
+        let (save, queue) = Save::new(Parts {
+            metadata: serde_json::from_str(&promise.begin.metadata).map_err(damaged)?,
+            tree: serde_json::from_str(&promise.begin.tree).map_err(damaged)?,
+            id: promise.id,
+            begin: promise.begin,
+            attempt: promise.attempt,
+            lake,
+            object_bytes_max: self.file_bytes_max(),
+            clock: Arc::clone(&self.clock),
+            deadline: Instant::now() + deadline,
+            disk: Some(disk),
+            base: promise.base,
+            is_resumed: true,
+        });
+        save.count_staged(promise.pieces.iter().map(|piece| piece.bytes).sum());
+        let Some(work) = save.take_up() else {
+            return Err(Error::new(Kind::Internal, "a save cannot be taken up twice"));
         };
         let mut state = self.state.lock();
-        state.check_may_begin(&save)?;
-        state.forget_ended();
-        state.by_id.insert(save.id.clone(), Arc::clone(&save));
-        state.order.push(save.id.clone());
-        while state.running.try_join_next().is_some() {}
-        let task = work::run(Arc::clone(self), Arc::clone(&save), queue, base);
-        state.running.spawn(task);
-        Ok(save)
+        if state.is_closed {
+            return Ok(());
+        }
+        state.add(&save);
+        let feeding = feed(Arc::clone(&save), work, promise.pieces);
+        let running = work::run(Arc::clone(self), save, queue);
+        state.running.spawn(async move {
+            tokio::join!(feeding, running);
+        });
+        Ok(())
+    }
+
+    /// `Busy` while a save is overdue: more would only make it worse.
+    fn check_age(&self) -> Result<()> {
+        let age_max = self.options.age_max;
+        let age = |save: &Save| {
+            let state = save.state();
+            let age_ms = state.age_ms.saturating_sub(state.staged_ms.unwrap_or(0));
+            (state.phase == SavePhase::Staged).then(|| Duration::from_millis(age_ms))
+        };
+        let oldest = self.all().into_iter().find(|save| age(save) > Some(age_max));
+        let Some(oldest) = oldest.filter(|_| !age_max.is_zero()) else {
+            return Ok(());
+        };
+        stats::add(&self.counters.refusals, 1);
+        let message = "an older save has been staged too long without becoming durable; wait for it, give it up, or raise limits.save_age";
+        Err(Error::new(Kind::Busy, message)
+            .with("save", &oldest.id)
+            .with("step", oldest.begin.step)
+            .with("age_max_s", age_max.as_secs()))
+    }
+
+    /// Counters and gauges now.
+    pub(crate) fn stats(&self) -> SaveStats {
+        let states: Vec<SaveState> = self.all().iter().map(|save| save.state()).collect();
+        self.counters.stats(states.iter())
+    }
+
+    /// Says which staged saves a node that stops did not finish.
+    pub(crate) fn say_what_is_left(&self) {
+        for save in self.all() {
+            let state = save.state();
+            if state.phase != SavePhase::Staged {
+                continue;
+            }
+            let (save, step, bytes) = (state.id, state.step, state.bytes);
+            match state.staged {
+                StagedIn::Ram => {
+                    tracing::error!(
+                        save,
+                        step,
+                        bytes,
+                        "a staged save is lost: the node stops before it is durable"
+                    );
+                }
+                StagedIn::Nvme => {
+                    tracing::warn!(
+                        save,
+                        step,
+                        bytes,
+                        "a staged save is not durable yet; it goes on when the node is started again"
+                    );
+                }
+            }
+        }
     }
 
     /// The save of this name.
@@ -151,6 +313,7 @@ impl Saves {
     /// A save has ended: if it failed, its siblings cannot be committed either.
     pub(super) fn ended(&self, save: &Save) {
         let state = save.state();
+        self.counters.ended(&state);
         if state.phase == SavePhase::Failed {
             for sibling in self.siblings(save) {
                 sibling.give_up(failed_rank(save));
@@ -184,6 +347,18 @@ impl Saves {
     }
 }
 
+/// A name that is kept for a save that is about to begin.
+struct Reserved<'a> {
+    saves: &'a Saves,
+    id: String,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.saves.state.lock().beginning.remove(&self.id);
+    }
+}
+
 fn is_sibling(other: &Save, save: &Save) -> bool {
     other.begin.rank != save.begin.rank
         && other.attempt == save.attempt
@@ -200,15 +375,17 @@ fn failed_rank(save: &Save) -> Error {
 }
 
 impl State {
+    fn add(&mut self, save: &Arc<Save>) {
+        self.forget_ended();
+        self.by_id.insert(save.id.clone(), Arc::clone(save));
+        self.order.push(save.id.clone());
+        while self.running.try_join_next().is_some() {}
+    }
+
     fn check_may_begin(&self, save: &Save) -> Result<()> {
         if self.is_closed {
             let message = "the node is stopping; try again later";
             return Err(Error::new(Kind::Unavailable, message));
-        }
-        if self.by_id.contains_key(&save.id) {
-            let message =
-                "this rank saves or saved with this attempt already; every save needs an attempt of its own";
-            return Err(Error::new(Kind::Conflict, message).with("save", &save.id));
         }
         let known = self.by_id.values();
         let failed = known.filter(|other| is_sibling(other, save));
@@ -259,3 +436,6 @@ pub(crate) fn attempt_of(begin: &BeginSave, random: u64) -> Result<String> {
         None => wrong("ranks that save together need the same attempt; agree on one and name it"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::commit::{self, Ready, Whole};
+use super::fail_point::fail_point;
 use super::file::{self, WrittenFile};
 use super::parent::{self, Parent};
 use super::record::{self, StagedObject, Written};
@@ -28,11 +29,11 @@ use super::saves::Saves;
 const FILES_AT_ONCE_MAX: usize = 4;
 
 /// Runs a save to its end.
-pub(super) async fn run(saves: Arc<Saves>, save: Arc<Save>, queue: mpsc::Receiver<Work>, base: Option<u32>) {
+pub(super) async fn run(saves: Arc<Saves>, save: Arc<Save>, queue: mpsc::Receiver<Work>) {
     let ready = tokio::select! {
         biased;
         why = save.given_up() => Err(why),
-        ready = tokio::time::timeout_at(save.deadline, prepare(&saves, &save, queue, base)) => {
+        ready = tokio::time::timeout_at(save.deadline, prepare(&saves, &save, queue)) => {
             ready.unwrap_or_else(|_| Err(save.overdue()))
         }
     };
@@ -61,21 +62,25 @@ pub(super) async fn run(saves: Arc<Saves>, save: Arc<Save>, queue: mpsc::Receive
         }
         Err(error) => tracing::warn!(save = save.id, step = save.begin.step, %error, "a save failed"),
     }
+    let ended = Arc::clone(&save);
+    // Nothing is left to do about a folder that stays: the next life looks at it again.
+    let _ = tokio::task::spawn_blocking(move || ended.clear_disk()).await;
     save.end(outcome);
     saves.ended(&save);
 }
 
 /// Everything but the commit.
-async fn prepare(
-    saves: &Saves,
-    save: &Save,
-    queue: mpsc::Receiver<Work>,
-    base: Option<u32>,
-) -> Result<Ready> {
-    let base = match base {
+async fn prepare(saves: &Saves, save: &Save, queue: mpsc::Receiver<Work>) -> Result<Ready> {
+    if save.is_resumed
+        && let Some(generation) = commit::own(save).await?
+    {
+        return Ok(Ready::Committed(generation));
+    }
+    let base = match save.base() {
         Some(base) => base,
         None => look(save).await?,
     };
+    fail_point("before-lease");
     let wanted = parent::choose(save).await?;
     let open = take_lease(save, wanted).await?;
     // The lease of the attempt is the deadline of all its ranks.
@@ -94,6 +99,7 @@ async fn finish(
     open: &Open,
     base: u32,
 ) -> Result<Ready> {
+    fail_point("after-lease");
     let parent = parent::find(save, open.parent).await?;
     if let Some(parent) = &parent {
         save.set_parent(parent.step());
@@ -142,6 +148,9 @@ async fn take_lease(save: &Save, parent: Option<StepRef>) -> Result<Open> {
         unix_ms(now),
         unix_ms(now + left),
     );
+    if save.is_resumed {
+        return renew_lease(save, open, &path).await;
+    }
     let bytes = Bytes::from(open.encode()?);
     let created = save
         .persist("write the lease", || save.lake.create(&path, bytes.clone()))
@@ -154,6 +163,18 @@ async fn take_lease(save: &Save, parent: Option<StepRef>) -> Result<Open> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// A save that goes on after a restart has its time anew, on the parent that it had.
+async fn renew_lease(save: &Save, mut open: Open, path: &str) -> Result<Open> {
+    let found = save.persist("read the lease", || save.lake.read(path)).await?;
+    if let Some(Ok(old)) = found.as_deref().map(Open::decode) {
+        open.parent = old.parent;
+    }
+    let pieces = [Bytes::from(open.encode()?)];
+    save.persist("write the lease", || save.lake.put(path, &pieces))
+        .await?;
+    Ok(open)
 }
 
 pub(super) fn unix_ms(time: SystemTime) -> u64 {
@@ -202,10 +223,12 @@ async fn write_documents(
             .await?;
         save.count_written(pieces.iter().map(|piece| piece.len() as u64).sum());
     }
+    fail_point("before-table");
     let (path, bytes) = &written.table;
     let pieces = [bytes.clone()];
     save.persist("write a side table", || save.lake.put(path, &pieces))
         .await?;
+    fail_point("before-record");
     let path = save.path(&names::record_file(save.begin.rank));
     let pieces = [written.record_bytes.clone()];
     save.persist("write a record", || save.lake.put(&path, &pieces))

@@ -123,6 +123,8 @@ pub const SETTINGS: &[Setting] = settings! {
         "Bytes of the RAM tier that one client on this host may hold; beyond it views are copies.";
     "limits.client_connections", "FOREBAY_LIMITS_CLIENT_CONNECTIONS", Number, "1024",
         "Open connections of the socket.";
+    "limits.save_age", "FOREBAY_LIMITS_SAVE_AGE", Text, "30m",
+        "While a save of a step has been staged longer than this and is not durable, further saves are answered with busy; 0s never refuses.";
     "cors.origins", "FOREBAY_CORS_ORIGINS", List, "none",
         "Origins whose web pages may use the S3 front door, for example https://lab.example.org.";
 };

@@ -278,7 +278,7 @@ impl Context {
             Request::BeginSave(begin) => save::begin(self, begin).await,
             Request::SaveFile(file) => save::file(self, file).await,
             Request::SaveObject(object) => save::object(self, object).await,
-            Request::StageSave { save } => save::stage(self, &save),
+            Request::StageSave { save } => save::stage(self, &save).await,
             Request::SaveStates { save, wait_ms } => save::states(self, save.as_deref(), wait_ms).await,
             Request::AbortSave { save } => save::abort(self, &save).await,
             Request::Gather(gather) => save::gather(self, gather).await,

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::wire::{Answer, BeginSave, Gather, SaveFile, SaveObject, StagedIn};
+use forebay_core::wire::{Answer, BeginSave, Gather, SaveFile, SaveObject};
 use forebay_core::{BucketName, Error, Kind, Result};
 use serde_json::{Map, Value};
 
@@ -60,10 +60,6 @@ fn check(begin: &BeginSave) -> Result<()> {
     if begin.deadline_ms == 0 {
         return wrong("a save needs a deadline; give it some milliseconds");
     }
-    if begin.staged == StagedIn::Nvme {
-        let message = "this node does not stage on disk yet; save with staged in ram";
-        return Err(Error::new(Kind::Unsupported, message));
-    }
     Ok(())
 }
 
@@ -99,8 +95,8 @@ pub(super) async fn object(context: &Context, object: SaveObject) -> Result<Answ
     Ok(Answer::Done)
 }
 
-pub(super) fn stage(context: &Context, id: &str) -> Result<Answer> {
-    let state = context.session.save(id)?.stage()?;
+pub(super) async fn stage(context: &Context, id: &str) -> Result<Answer> {
+    let state = context.session.save(id)?.stage().await?;
     context.session.remove_save(id);
     Ok(Answer::Saves(vec![state]))
 }

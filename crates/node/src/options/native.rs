@@ -34,6 +34,8 @@ pub struct NativeOptions {
     pub client_lease_bytes_max: u64,
     /// Open connections.
     pub connections_max: usize,
+    /// While a save is staged longer, no further ones are taken; zero is never.
+    pub save_age_max: Duration,
 }
 
 /// Where the socket lies, and who said so.
@@ -60,6 +62,9 @@ impl NativeOptions {
                 .map_or(Duration::from_secs(3600), |period| period.0),
             client_lease_bytes_max: limits.client_lease_bytes.map_or(ram_bytes / 2, |size| size.0),
             connections_max: count("limits.client_connections", limits.client_connections, 1024)?,
+            save_age_max: limits
+                .save_age
+                .map_or(Duration::from_secs(1800), |period| period.0),
         })
     }
 
@@ -74,6 +79,7 @@ impl NativeOptions {
         config.limits.lease_timeout = Some(Period(self.lease_timeout));
         config.limits.client_lease_bytes = Some(Size(self.client_lease_bytes_max));
         config.limits.client_connections = Some(self.connections_max);
+        config.limits.save_age = Some(Period(self.save_age_max));
     }
 }
 

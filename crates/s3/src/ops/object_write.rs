@@ -89,6 +89,7 @@ fn write_request(input: PutObjectInput, headers: &HeaderMap, verifier: &Verifier
         md5: parse_md5(input.content_md5.as_deref())?,
         checksums: verifier.announced(),
         late_checksums: verifier.has_trailer(),
+        content: None,
     })
 }
 

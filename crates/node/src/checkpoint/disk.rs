@@ -1,0 +1,297 @@
+//! Saves that are staged on disk: what the client brought lies in a folder of the node's data, synced, before the save counts as staged.
+//!
+//! Life cycle of a folder: made when the save begins; every file and object is written and synced while the lake takes it too; `staged.json` is written
+//! last, and is the promise. It goes when the save has ended. After a restart a folder with a promise is read back and finished (`resume.rs`), one
+//! without was never acknowledged and is removed, and one that does not prove itself is set aside. docs/formats/staged-saves.md describes the files.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use forebay_core::wire::{BeginSave, SavePart};
+use forebay_core::{Error, Kind, Result};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::task::{JoinSet, spawn_blocking};
+
+use super::fail_point::fail_point;
+
+/// The folder of all of them, in the data folder of the node.
+const SAVES: &str = "saves";
+/// The promise.
+const PROMISE: &str = "staged.json";
+const FORMAT: &str = "forebay-staged-save";
+const VERSION: u32 = 1;
+/// The largest promise that is read.
+const PROMISE_BYTES_MAX: u64 = 256 << 20;
+/// What the name of a folder that was set aside ends with.
+const ASIDE: &str = ".damaged";
+
+/// The folder of one save.
+#[derive(Debug)]
+pub(super) struct Disk {
+    folder: PathBuf,
+    writing: Mutex<JoinSet<Result<Piece>>>,
+    /// Pieces so far, for their names.
+    count: AtomicU32,
+}
+
+/// What lies in a folder, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Promise {
+    format: String,
+    version: u32,
+    /// The name of the save.
+    pub(super) id: String,
+    pub(super) attempt: String,
+    /// What was asked for.
+    pub(super) begin: BeginSave,
+    /// The generation that was there when it began, if it was known.
+    pub(super) base: Option<u32>,
+    /// What the client brought.
+    pub(super) pieces: Vec<Piece>,
+}
+
+/// One file of a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Piece {
+    /// Its name in the folder.
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) crc32c: u32,
+    pub(super) what: What,
+}
+
+/// What a piece is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum What {
+    /// A data file of these parts.
+    File { number: u32, parts: Vec<SavePart> },
+    /// An object.
+    Object { name: String, kind: String },
+}
+
+impl Disk {
+    /// Makes the folder of a save.
+    pub(super) fn make(data_dir: &Path, id: &str) -> Result<Self> {
+        let all = data_dir.join(SAVES);
+        make_private(&all)?;
+        let folder = all.join(id);
+        make_private(&folder)?;
+        sync_folder(&all)?;
+        sync_folder(data_dir)?;
+        Ok(Self::at(folder))
+    }
+
+    /// A folder that is there.
+    pub(super) fn at(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            writing: Mutex::default(),
+            count: AtomicU32::new(0),
+        }
+    }
+
+    /// Starts to write a piece; [`Self::promise`] waits for it.
+    pub(super) fn write(&self, what: What, bytes: Bytes) {
+        let name = format!("piece-{:05}", self.count.fetch_add(1, Ordering::Relaxed));
+        let path = self.folder.join(&name);
+        self.writing.lock().spawn(async move {
+            let written = spawn_blocking(move || {
+                fail_point("nvme-piece");
+                write_synced(&path, &bytes)?;
+                Ok(Piece {
+                    name,
+                    bytes: bytes.len() as u64,
+                    crc32c: crc32c::crc32c(&bytes),
+                    what,
+                })
+            });
+            joined(written.await)
+        });
+    }
+
+    /// Waits until every piece is synced, then makes the promise.
+    pub(super) async fn promise(
+        &self,
+        id: &str,
+        attempt: &str,
+        begin: &BeginSave,
+        base: Option<u32>,
+    ) -> Result<()> {
+        let mut writing = std::mem::take(&mut *self.writing.lock());
+        let mut pieces = Vec::with_capacity(writing.len());
+        while let Some(written) = writing.join_next().await {
+            pieces.push(joined(written)?);
+        }
+        let promise = Promise {
+            format: FORMAT.into(),
+            version: VERSION,
+            id: id.to_owned(),
+            attempt: attempt.to_owned(),
+            begin: begin.clone(),
+            base,
+            pieces,
+        };
+        let folder = self.folder.clone();
+        let made = spawn_blocking(move || {
+            fail_point("nvme-before-promise");
+            let document = sealed(&promise)?;
+            let path = folder.join(PROMISE);
+            let fresh = folder.join("staged.json.new");
+            write_synced(&fresh, &document)?;
+            fs::rename(&fresh, &path).map_err(|why| broken("cannot be written", &path, why))?;
+            sync_folder(&folder)?;
+            fail_point("nvme-after-promise");
+            Ok(())
+        });
+        joined(made.await)
+    }
+
+    /// The bytes of a piece in steps, given to `take`; proved when it returns. Blocks.
+    pub(super) fn read(&self, piece: &Piece, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
+        let path = self.folder.join(&piece.name);
+        let mut file = File::open(&path).map_err(|why| broken("cannot be opened", &path, why))?;
+        let mut buffer = vec![0; 1 << 20];
+        let (mut place, mut crc) = (0u64, 0);
+        loop {
+            let read = file
+                .read(&mut buffer)
+                .map_err(|why| broken("cannot be read", &path, why))?;
+            if read == 0 {
+                break;
+            }
+            crc = crc32c::crc32c_append(crc, &buffer[..read]);
+            if place + read as u64 > piece.bytes {
+                break;
+            }
+            take(place, &buffer[..read])?;
+            place += read as u64;
+        }
+        if (place, crc) == (piece.bytes, piece.crc32c) {
+            return Ok(());
+        }
+        let message = "a staged piece of a save is damaged";
+        Err(Error::new(Kind::Corrupt, message).with("file", path.display()))
+    }
+
+    /// Removes the folder: the save has ended.
+    pub(super) fn remove(&self) {
+        if let Err(why) = fs::remove_dir_all(&self.folder)
+            && why.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(folder = %self.folder.display(), %why, "the folder of a save that has ended cannot be removed");
+        }
+    }
+
+    /// Keeps the folder for a person to look at.
+    pub(super) fn set_aside(&self) {
+        let mut aside = self.folder.clone().into_os_string();
+        aside.push(ASIDE);
+        if let Err(why) = fs::rename(&self.folder, &aside) {
+            tracing::warn!(folder = %self.folder.display(), %why, "a damaged save cannot be set aside");
+        }
+    }
+}
+
+/// Folders that a former life of the node left, each with its promise; those without one are removed, damaged ones set aside. Blocks.
+pub(super) fn left_behind(data_dir: &Path) -> Result<Vec<(Disk, Promise)>> {
+    let all = data_dir.join(SAVES);
+    let folders = match fs::read_dir(&all) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        folders => folders.map_err(|why| broken("cannot be listed", &all, why))?,
+    };
+    let mut found = Vec::new();
+    for folder in folders {
+        let folder = folder
+            .map_err(|why| broken("cannot be listed", &all, why))?
+            .path();
+        if folder.to_string_lossy().ends_with(ASIDE) {
+            continue;
+        }
+        let disk = Disk::at(folder.clone());
+        match read_promise(&folder) {
+            Ok(Some(promise)) => found.push((disk, promise)),
+            Ok(None) => disk.remove(),
+            Err(error) => {
+                tracing::error!(folder = %folder.display(), %error, "a staged save is damaged and was set aside");
+                disk.set_aside();
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn read_promise(folder: &Path) -> Result<Option<Promise>> {
+    let path = folder.join(PROMISE);
+    let bytes = match fs::metadata(&path) {
+        Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(why) => return Err(broken("cannot be read", &path, why)),
+        Ok(metadata) if metadata.len() > PROMISE_BYTES_MAX => {
+            return Err(Error::new(Kind::Corrupt, "a promise is larger than any is"));
+        }
+        Ok(_) => fs::read(&path).map_err(|why| broken("cannot be read", &path, why))?,
+    };
+    let damaged =
+        || Error::new(Kind::Corrupt, "a promise does not match its checksum").with("file", path.display());
+    let (digest, document) = bytes.split_first_chunk::<64>().ok_or_else(damaged)?;
+    if blake3::hash(document).to_hex().as_bytes() != digest {
+        return Err(damaged());
+    }
+    let promise: Promise = serde_json::from_slice(document).map_err(|why| damaged().caused_by(why))?;
+    if promise.format != FORMAT || promise.version != VERSION {
+        let message =
+            "a staged save was written by another version of forebay; start that version to finish it";
+        return Err(Error::new(Kind::Unsupported, message).with("file", path.display()));
+    }
+    Ok(Some(promise))
+}
+
+/// The digest, then the document in a line of its own.
+fn sealed(promise: &Promise) -> Result<Vec<u8>> {
+    let mut document = vec![b'\n'];
+    serde_json::to_writer(&mut document, promise)
+        .map_err(|why| Error::new(Kind::Internal, "a promise could not be written").caused_by(why))?;
+    let mut bytes = blake3::hash(&document).to_hex().as_bytes().to_vec();
+    bytes.append(&mut document);
+    Ok(bytes)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(|why| broken("cannot be written", path, why))
+}
+
+fn make_private(path: &Path) -> Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(why) if why.kind() != ErrorKind::AlreadyExists => Err(broken("cannot be made", path, why)),
+        _ => Ok(()),
+    }
+}
+
+fn sync_folder(path: &Path) -> Result<()> {
+    let sync = || File::open(path)?.sync_all();
+    sync().map_err(|why| broken("cannot be synced", path, why))
+}
+
+fn broken(what: &str, path: &Path, why: std::io::Error) -> Error {
+    let message = format!("a staged save {what}: {why}");
+    let error = if why.kind() == ErrorKind::StorageFull {
+        Error::new(Kind::NoSpace, message).caused_by(why)
+    } else {
+        Error::io(message, why)
+    };
+    error.with("file", path.display())
+}
+
+fn joined<T>(ended: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    ended.map_err(|why| Error::new(Kind::Internal, "a write to disk was stopped").caused_by(why))?
+}

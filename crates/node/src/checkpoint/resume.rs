@@ -1,0 +1,125 @@
+//! After a restart: saves that were staged on disk are read back into the staging memory and finished.
+//!
+//! Files have fixed names, puts can be repeated and the commit is create-only, so it does not matter how far the former life came; if it had committed,
+//! the manifest names the attempt. Deadlines begin anew. A piece that does not prove itself ends its save, whose folder is set aside.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use forebay_core::{BucketName, Error, Kind, Result};
+use forebay_engine::Engine;
+use forebay_reservoir::Staging;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+
+use super::disk::{self, Disk, Piece, Promise, What};
+use super::file::StagedFile;
+use super::record::StagedObject;
+use super::run_lake::RunLake;
+use super::save::{Save, Work, object_kind};
+use super::saves::Saves;
+
+/// How long to wait before a full arena is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Takes up what a former life promised; returns how many saves that are.
+pub(crate) async fn resume(
+    saves: &Arc<Saves>,
+    engine: &Arc<Engine>,
+    staging: &Arc<Staging>,
+    data_dir: &Path,
+) -> Result<usize> {
+    let folder = data_dir.to_path_buf();
+    let found = spawn_blocking(move || disk::left_behind(&folder)).await;
+    let found = found.map_err(|why| Error::new(Kind::Internal, "a scan was stopped").caused_by(why))??;
+    let mut count = 0;
+    for (disk, promise) in found {
+        let id = promise.id.clone();
+        match take_up(saves, engine, staging, disk, promise) {
+            Ok(()) => count += 1,
+            Err(error) => tracing::error!(save = id, %error, "a staged save cannot be finished"),
+        }
+    }
+    Ok(count)
+}
+
+fn take_up(
+    saves: &Arc<Saves>,
+    engine: &Arc<Engine>,
+    staging: &Arc<Staging>,
+    disk: Disk,
+    promise: Promise,
+) -> Result<()> {
+    let bucket = BucketName::new(&promise.begin.root.bucket)?;
+    let lake = RunLake::new(Arc::clone(engine), bucket, &promise.begin.root.key)?;
+    let staging = Arc::clone(staging);
+    tracing::info!(
+        save = promise.id,
+        step = promise.begin.step,
+        "finishing a save of a former life"
+    );
+    saves.take_up(promise, lake, disk, move |save, work, pieces| async move {
+        if let Err(error) = feed(&save, &staging, work, pieces).await {
+            save.spoil(error);
+        }
+    })
+}
+
+/// Brings all pieces to the task of the save, as their client did.
+async fn feed(
+    save: &Arc<Save>,
+    staging: &Arc<Staging>,
+    work: mpsc::Sender<Work>,
+    pieces: Vec<Piece>,
+) -> Result<()> {
+    for piece in pieces {
+        let bytes = load(save, staging, &piece).await?;
+        let brought = match piece.what {
+            What::File { number, parts } => Work::File(StagedFile::new(number, bytes, parts)?),
+            What::Object { name, kind } => {
+                let kind = object_kind(&kind)?;
+                Work::Object(name, StagedObject { kind, bytes })
+            }
+        };
+        if work.send(brought).await.is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// A piece in staging memory; waits while that is full.
+async fn load(save: &Arc<Save>, staging: &Arc<Staging>, piece: &Piece) -> Result<Bytes> {
+    let uid = rustix::process::geteuid().as_raw();
+    loop {
+        let (save, staging, piece) = (Arc::clone(save), Arc::clone(staging), piece.clone());
+        let loaded = spawn_blocking(move || -> Result<Bytes> {
+            let buffer = staging.allocate(uid, piece.bytes.max(1))?;
+            let disk = save
+                .disk()
+                .ok_or_else(|| Error::new(Kind::Internal, "a save has no folder"))?;
+            disk.read(&piece, |place, bytes| fill(&buffer, place, bytes))?;
+            Ok(buffer.freeze(piece.bytes))
+        });
+        let loaded = loaded
+            .await
+            .map_err(|why| Error::new(Kind::Internal, "a read was stopped").caused_by(why))?;
+        match loaded {
+            Err(error) if error.kind() == Kind::Busy => tokio::time::sleep(BUSY_PAUSE).await,
+            other => return other,
+        }
+    }
+}
+
+fn fill(buffer: &forebay_reservoir::StagingBuffer, place: u64, mut bytes: &[u8]) -> Result<()> {
+    let mut place = place;
+    while !bytes.is_empty() {
+        let written = rustix::io::pwrite(buffer.fd(), bytes, place)
+            .map_err(|why| Error::io("staging memory cannot be written", why.into()))?;
+        place += written as u64;
+        bytes = &bytes[written..];
+    }
+    Ok(())
+}

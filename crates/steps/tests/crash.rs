@@ -1,0 +1,274 @@
+//! A node that is killed at every labelled point of a save: a reader sees the old step or the new one, never neither and never a mix; what was acknowledged
+//! as durable is there, and what was staged on disk is finished by the next life of the node.
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
+
+mod fixture;
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use fixture::pattern;
+use forebay_checkpoint::{Dtype, TensorBox, names};
+use forebay_client::{Client, ClientOptions, SaveOptions, StagedIn, TensorPart};
+use forebay_core::wire::SavePhase;
+use forebay_core::{Kind, Result};
+use forebay_node::config::Config;
+use forebay_node::{EmbeddedNode, EmbeddedOptions};
+use forebay_steps::Root;
+
+/// Says in which folder the other process runs its node.
+const FOLDER: &str = "FOREBAY_CRASH_FOLDER";
+const FAIL_POINT: &str = "FOREBAY_FAIL_POINT";
+/// What the other process says before the path of its socket.
+const SOCKET: &str = "socket=";
+const ROOT: &str = "forebay://lake/run";
+const TENSOR_BYTES: u64 = 1 << 20;
+const LONG: Duration = Duration::from_secs(120);
+/// Every point that a save staged in memory comes to, in order.
+const POINTS: [&str; 9] = [
+    "before-lease",
+    "after-lease",
+    "before-file",
+    "after-file",
+    "before-stage",
+    "before-table",
+    "before-record",
+    "before-commit",
+    "after-commit",
+];
+/// And those of one that is staged on disk.
+const DISK_POINTS: [&str; 3] = ["nvme-piece", "nvme-before-promise", "nvme-after-promise"];
+/// Pieces of a save: a file and an object.
+const PIECES: u32 = 2;
+
+/// The other process. Started by the tests below; alone it does nothing.
+#[test]
+#[ignore = "a process that other tests start and kill"]
+fn node_process() {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let folder = Path::new(&folder);
+    let options = EmbeddedOptions {
+        ram_bytes: Some(64 << 20),
+        data_dir: Some(folder.join("data")),
+        config: Config::parse("consistency = 'always'\nstaging = '16MiB'").unwrap(),
+        ..EmbeddedOptions::default()
+    };
+    let node = EmbeddedNode::start(options).unwrap();
+    eprintln!("{SOCKET}{}", node.socket().display());
+    // Lives until it is killed, or until who started it is gone.
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+struct NodeProcess {
+    child: Child,
+    client: Client,
+}
+
+impl NodeProcess {
+    fn start(folder: &Path, fail_point: Option<&str>) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["node_process", "--exact", "--ignored", "--nocapture"])
+            .env(FOLDER, folder)
+            .env_remove(FAIL_POINT)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if let Some(label) = fail_point {
+            command.env(FAIL_POINT, label);
+        }
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .find_map(|line| line.unwrap().strip_prefix(SOCKET).map(str::to_owned));
+        // Somebody has to take what it says.
+        std::thread::spawn(move || lines.for_each(drop));
+        let client = Client::connect(ClientOptions {
+            address: Some(address.expect("the node has started")),
+            timeout: LONG,
+            // It does not come back at this address.
+            reconnect_wait: Duration::ZERO,
+            ..ClientOptions::default()
+        });
+        Self {
+            child,
+            client: client.unwrap(),
+        }
+    }
+
+    /// Waits until it has died by itself.
+    fn died(mut self) {
+        assert!(self.child.wait().unwrap().code().is_none(), "it was killed");
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn root(&self) -> Root {
+        Root::open(self.client.clone(), ROOT).unwrap()
+    }
+}
+
+/// What the trainer heard.
+#[derive(Debug, Default)]
+struct Heard {
+    id: Option<String>,
+    is_staged: bool,
+    is_durable: bool,
+}
+
+fn save(client: &Client, step: u64, staged: StagedIn, heard: &mut Heard) -> Result<()> {
+    let options = SaveOptions {
+        staged,
+        deadline: LONG,
+        ..SaveOptions::new(ROOT, step)
+    };
+    let save = client.begin_save(options)?;
+    heard.id = Some(save.id().to_owned());
+    let bytes = pattern(step, TENSOR_BYTES);
+    let part = TensorPart {
+        name: "w",
+        dtype: Dtype::U8,
+        global_shape: &[TENSOR_BYTES],
+        at: TensorBox::whole(&[TENSOR_BYTES]),
+        bytes: &bytes,
+    };
+    save.write(&[part], 1)?;
+    save.object("rng", forebay_client::ObjectKind::Bytes, &step.to_le_bytes())?;
+    let id = save.stage()?.id;
+    heard.is_staged = true;
+    heard.is_durable = client.wait_save(&id, LONG)?.phase == SavePhase::Durable;
+    Ok(())
+}
+
+/// A step that is visible is whole, and is what was saved.
+fn check(root: &Root, step: u64) {
+    let found = root.step(step).unwrap();
+    assert!(found.verify(1, &|_| {}).unwrap().is_ok());
+    assert_eq!(found.whole_tensor("w", 1).unwrap(), pattern(step, TENSOR_BYTES));
+    assert_eq!(found.object("rng", None).unwrap().1, step.to_le_bytes());
+}
+
+/// Saves a step, then another one during which the node dies, and looks at what the next life has.
+fn die_at(label: &str, staged: StagedIn) {
+    let dir = tempfile::tempdir().unwrap();
+    // The first save comes to the point as well.
+    let hits = if label == "nvme-piece" { PIECES + 1 } else { 2 };
+    let node = NodeProcess::start(dir.path(), Some(&format!("{label}:{hits}")));
+    node.client.create_bucket("lake").unwrap();
+    let mut first = Heard::default();
+    save(&node.client, 1, staged, &mut first).unwrap();
+    assert!(first.is_durable, "{label}");
+    let mut second = Heard::default();
+    let _ = save(&node.client, 2, staged, &mut second);
+    node.died();
+
+    let node = NodeProcess::start(dir.path(), None);
+    let root = node.root();
+    check(&root, 1);
+    if let (true, StagedIn::Nvme, Some(id)) = (second.is_staged, staged, &second.id) {
+        finished(&node, id);
+    }
+    let steps = root.steps().unwrap();
+    assert!(
+        !second.is_durable || steps.contains_key(&2),
+        "{label}: {second:?}"
+    );
+    let is_kept = second.is_staged && staged == StagedIn::Nvme;
+    assert!(!is_kept || steps.contains_key(&2), "{label}: {second:?}");
+    if !steps.contains_key(&2) {
+        // What was never acknowledged may be finished meanwhile; then this one loses.
+        let _ = save(&node.client, 2, staged, &mut Heard::default());
+    }
+    check(&root, 2);
+    node.kill();
+}
+
+/// Waits until the next life has finished what the former had promised.
+fn finished(node: &NodeProcess, id: &str) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        match node.client.wait_save(id, LONG) {
+            Ok(state) => return assert_eq!(state.phase, SavePhase::Durable, "{state:?}"),
+            // It has not looked yet.
+            Err(error) => assert!(
+                error.kind() == Kind::NotFound && Instant::now() < deadline,
+                "{error}"
+            ),
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_node_that_dies_anywhere_leaves_the_old_step_or_the_new_one() {
+    for label in POINTS {
+        die_at(label, StagedIn::Ram);
+    }
+}
+
+#[test]
+fn what_was_staged_on_disk_is_finished_after_a_kill_at_any_point() {
+    for label in POINTS.into_iter().chain(DISK_POINTS) {
+        die_at(label, StagedIn::Nvme);
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_save_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start(dir.path(), None);
+    node.client.create_bucket("lake").unwrap();
+    let attempt = names::attempt(7);
+    // Whatever is written to its first piece finds no space.
+    let folder = dir.path().join(format!("data/saves/{attempt}.0"));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::os::unix::fs::symlink("/dev/full", folder.join("piece-00000")).unwrap();
+    let options = SaveOptions {
+        attempt: Some(attempt),
+        staged: StagedIn::Nvme,
+        deadline: LONG,
+        ..SaveOptions::new(ROOT, 1)
+    };
+    let save = node.client.begin_save(options).unwrap();
+    save.object("rng", forebay_client::ObjectKind::Bytes, b"state")
+        .unwrap();
+    let error = save.stage().unwrap_err();
+    assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+    assert!(node.root().steps().unwrap().is_empty());
+    let mut heard = Heard::default();
+    self::save(&node.client, 1, StagedIn::Nvme, &mut heard).unwrap();
+    check(&node.root(), 1);
+    node.kill();
+}
+
+#[test]
+fn a_damaged_staged_save_is_set_aside_and_never_becomes_a_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = NodeProcess::start(dir.path(), Some("before-commit"));
+    node.client.create_bucket("lake").unwrap();
+    let mut heard = Heard::default();
+    let _ = save(&node.client, 1, StagedIn::Nvme, &mut heard);
+    node.died();
+    let folder = dir.path().join(format!("data/saves/{}", heard.id.unwrap()));
+    let piece = folder.join("piece-00000");
+    let mut bytes = std::fs::read(&piece).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&piece, bytes).unwrap();
+    let node = NodeProcess::start(dir.path(), None);
+    let aside = dir.path().join(format!("{}.damaged", folder.display()));
+    let deadline = Instant::now() + LONG;
+    while !aside.exists() {
+        assert!(Instant::now() < deadline, "it is not set aside");
+        std::thread::yield_now();
+    }
+    assert!(node.root().steps().unwrap().is_empty());
+    node.kill();
+}
