@@ -107,7 +107,7 @@ impl Model {
         let options = PutOptions {
             mode: self.mode(&key).await,
             attributes: self.attributes(),
-            md5: None,
+            ..PutOptions::default()
         };
         let real = match self.random.bool() {
             true => self.lake.put(&key, body.clone(), options.clone()).await,
