@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use forebay_core::wire::{BeginSave, SavePart};
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinSet, spawn_blocking};

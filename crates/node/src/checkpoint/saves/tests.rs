@@ -1,6 +1,6 @@
 //! Saves over a lake that fails on purpose, without a socket.
 
-use forebay_core::wire::{AlarmPolicy, ObjectName, SaveFile, SavePart, WrittenFrom};
+use forebay_core::wire::{AlarmPolicy, Differential, ObjectName, SaveFile, SavePart, WrittenFrom};
 use forebay_core::{BucketName, SystemClock};
 use forebay_engine::{Consistency, Engine, EngineOptions, LakeOptions};
 use forebay_lake::{Fault, Faulty, Lake, MemoryLake, Operation, SchedulerOptions};
@@ -80,6 +80,7 @@ impl World {
             sha256: false,
             alarms: AlarmPolicy::Warn,
             reuse: true,
+            differential: Differential::Off,
             deadline_ms: 60_000,
             metadata: "{}".into(),
             tree: "null".into(),
