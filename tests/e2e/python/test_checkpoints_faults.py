@@ -129,6 +129,39 @@ def test_a_handle_tells_the_truth_about_a_node_that_was_killed(daemon):
         equal(ckpt.load(2), small(2))
 
 
+def test_a_save_on_the_nodes_disk_survives_kill_9_of_the_node(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt = forebay.Checkpoints("lake/run", node=node, staged="nvme", deadline=120, on_error="raise")
+        handle = ckpt.save(1, {"w": numpy.arange(4 << 20), "note": "kept"})
+        assert handle.report.survives in ("node", "everything")
+        process.restart()
+        assert handle.durable().result(90).where == "lake"
+        found = ckpt.load(1)
+    assert numpy.array_equal(found["w"], numpy.arange(4 << 20)) and found["note"] == "kept"
+
+
+def test_a_program_with_a_data_folder_is_killed_and_the_next_one_finishes_its_save(tmp_path):
+    for folder in ("lake", "data"):
+        (tmp_path / folder).mkdir()
+    program = f"""
+    import os, signal, numpy, forebay
+    node = forebay.open("file://{tmp_path}/lake", data="{tmp_path}/data")
+    node.create_bucket("lake")
+    ckpt = forebay.Checkpoints("lake/run", node=node, staged="nvme", on_error="raise")
+    handle = ckpt.save(1, {{"w": numpy.arange(1 << 20)}})
+    assert handle.report.survives in ("node", "everything"), handle.report
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    with forebay.open(f"file://{tmp_path}/lake", data=str(tmp_path / "data")) as node:
+        ckpt = forebay.Checkpoints("lake/run", node=node)
+        wait_for("the step to be committed", lambda: ckpt.steps() == [1], 60)
+        assert ckpt.load(1)["w"][-1] == (1 << 20) - 1
+
+
 @pytest.mark.parametrize("call", ["save", "load", "latest"])
 def test_ctrl_c_ends_a_wait(daemon, call):
     process = daemon()

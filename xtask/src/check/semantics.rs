@@ -1,8 +1,9 @@
-//! SEMANTICS.md names a test for every promise; this finds the names that lead nowhere.
+//! SEMANTICS.md names a test for every promise; this finds the names that lead nowhere, and numbers that two rules have.
 //!
 //! A reference is `path/file.rs::test_name` or `tests/e2e/test_x.py::test_name` in backticks. The file must
 //! exist and hold a function of that name.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -23,12 +24,21 @@ pub(super) fn check(workspace: &Workspace) -> Result<Finding> {
             "{PAGE} names no test: write `file::test_name` in backticks"
         )]));
     }
-    Ok(Finding::from_lines(
-        references
-            .into_iter()
-            .filter_map(|(file, test)| fault(&workspace.root, file, test))
-            .collect(),
-    ))
+    let lost = references
+        .into_iter()
+        .filter_map(|(file, test)| fault(&workspace.root, file, test));
+    Ok(Finding::from_lines(lost.chain(numbers_twice(&page)).collect()))
+}
+
+/// Numbers of rules that stand more than once: a number means one rule for ever.
+fn numbers_twice(page: &str) -> Vec<String> {
+    let number = |line: &str| line.split_once(". ")?.0.parse::<u32>().ok();
+    let mut seen = BTreeSet::new();
+    page.lines()
+        .filter_map(number)
+        .filter(|number| !seen.insert(*number))
+        .map(|number| format!("{PAGE} has two rules {number}; give the newer one the next free number"))
+        .collect()
 }
 
 /// The `file::test` pairs of a page.
@@ -62,7 +72,7 @@ fn defines(text: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{defines, references};
+    use super::{defines, numbers_twice, references};
 
     #[test]
     fn references_are_file_and_test_in_backticks() {
@@ -75,6 +85,12 @@ mod tests {
                 ("tests/e2e/test_x.py", "test_y")
             ]
         );
+    }
+
+    #[test]
+    fn a_number_belongs_to_one_rule() {
+        assert_eq!(numbers_twice("7. One.\n   - 7. no rule\n8. Two.\n7. Three.").len(), 1);
+        assert!(numbers_twice("1. One.\n2. Two.").is_empty());
     }
 
     #[test]
