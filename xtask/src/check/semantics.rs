@@ -89,7 +89,10 @@ mod tests {
 
     #[test]
     fn a_number_belongs_to_one_rule() {
-        assert_eq!(numbers_twice("7. One.\n   - 7. no rule\n8. Two.\n7. Three.").len(), 1);
+        assert_eq!(
+            numbers_twice("7. One.\n   - 7. no rule\n8. Two.\n7. Three.").len(),
+            1
+        );
         assert!(numbers_twice("1. One.\n2. Two.").is_empty());
     }
 
