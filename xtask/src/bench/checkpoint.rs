@@ -160,7 +160,7 @@ pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<boo
     let python = environment(workspace)?;
     let dir = workspace.target.join("bench/checkpoint");
     let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(&dir)?;
+    fs::create_dir_all(dir.join("lake"))?;
     let lake = format!("file://{}", dir.join("lake").display());
     let node = BenchNode::start(&NodeArgs {
         binary: &workspace.target.join("release/forebay"),
