@@ -87,8 +87,8 @@ class _Walk:
         self.allow_pickle = allow_pickle
         #: Paths by name, to tell apart what joins to the same name.
         self.names: dict[str, tuple[Any, ...]] = {}
-        #: The first name of each memory.
-        self.seen: dict[tuple[object, ...], str] = {}
+        #: The first name of each memory, and what holds it: freed memory could be given to another tensor.
+        self.seen: dict[tuple[object, ...], tuple[str, Any]] = {}
 
     def node(self, value: Any, path: tuple[Any, ...]) -> Node:
         if len(path) > DEPTH_MAX:
@@ -131,13 +131,15 @@ class _Walk:
     def _tensor(self, value: Any, path: tuple[Any, ...]) -> str:
         same = identity(value)
         if same is not None and same in self.seen:
-            return self.seen[same]
+            return self.seen[same][0]
         name = self._name(path)
         for piece in pieces(value, name, later_bytes_min=self.later_bytes_min):
             self.flat.pieces.append((name, piece))
             self.flat.copied_bytes += piece.copied
         if same is not None:
-            self.seen[same] = name
+            # A DTensor may make its local tensor anew, and that one has the address.
+            local = value.to_local() if hasattr(value, "to_local") else value
+            self.seen[same] = name, (value, local)
         return name
 
     def _text(self, value: str, path: tuple[Any, ...]) -> Node:

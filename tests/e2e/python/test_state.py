@@ -89,6 +89,23 @@ def test_memory_with_two_names_is_kept_once_and_shared_again():
     assert back["embed"] is back["head"]["weight"] and back["other"] is not back["embed"]
 
 
+class Fresh:
+    """Makes its state anew whenever it is asked, as optimizers that convert theirs do."""
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def state_dict(self):
+        return {"m": numpy.full((64, 64), self.seed, "f8").T}
+
+
+def test_memory_that_is_freed_and_given_to_another_array_is_not_taken_for_the_same():
+    flat = flatten({str(seed): Fresh(seed) for seed in range(20)})
+    assert [name for name, _ in flat.pieces] == [f"{seed}.m" for seed in range(20)]
+    back = restored(flat)
+    assert [back[str(seed)]["m"][0, 0] for seed in range(20)] == list(range(20))
+
+
 def test_arrays_are_filled_in_place_and_the_rest_is_replaced():
     flat = flatten({"w": numpy.arange(6.0).reshape(2, 3), "step": 9, "list": [1, numpy.ones(2)], "pair": Pair(1, 2)})
     weight, part = numpy.zeros((2, 3)), numpy.zeros(2)
