@@ -78,7 +78,8 @@ pub struct Inventory {
     pub attempts: BTreeMap<AttemptRef, Attempt>,
 }
 
-/// Files that nobody needs, in order. An attempt without a commit has to be `age_ms_min` old as well, and its lease over.
+/// Files that nobody needs, in order. An attempt without a commit has to be `age_ms_min` old as well, and its lease over. None at all while a save is
+/// under way whose parent is not known: it may need any file.
 #[must_use]
 pub fn garbage(inventory: &Inventory, now_ms: u64, age_ms_min: u64) -> Vec<String> {
     let committed: BTreeSet<&AttemptRef> = inventory.commits.values().map(|commit| &commit.attempt).collect();
@@ -89,14 +90,18 @@ pub fn garbage(inventory: &Inventory, now_ms: u64, age_ms_min: u64) -> Vec<Strin
         .values()
         .flat_map(|commit| &commit.paths)
         .collect();
-    // A saver whose parent was retired in this moment may have begun to reuse it.
     for (name, attempt) in &inventory.attempts {
-        if is_live(attempt)
-            && !committed.contains(name)
-            && let Some(parent) = attempt.open.as_ref().and_then(|open| open.parent)
-            && let Some(commit) = inventory.retired.get(&parent)
-        {
+        let Some(parent) = attempt.open.as_ref().and_then(|open| open.parent) else {
+            continue;
+        };
+        if committed.contains(name) || !is_live(attempt) {
+            continue;
+        }
+        // A saver whose parent was retired in this moment may have begun to reuse it.
+        if let Some(commit) = inventory.retired.get(&parent) {
             needed.extend(&commit.paths);
+        } else if !inventory.commits.contains_key(&parent) && !retired.contains(name) {
+            return Vec::new();
         }
     }
     let mut garbage = Vec::new();
@@ -215,6 +220,23 @@ mod tests {
         assert_eq!(garbage(&inventory, later, 0).len(), 4);
     }
 
+    #[test]
+    fn nothing_is_garbage_while_a_live_save_names_a_parent_that_nobody_knows() {
+        let mut inventory = Inventory::default();
+        let open = Open::new(2, &name(2).1, Some(reference(1)), 0, 1000);
+        inventory.attempts.insert(name(1), attempt(1, 0, None));
+        inventory.attempts.insert(name(2), attempt(2, 0, Some(open)));
+        assert!(garbage(&inventory, 500, 0).is_empty());
+        let later = 2000 + crate::lease::CLOCK_SKEW_MS;
+        assert_eq!(garbage(&inventory, later, 0).len(), 4, "its lease is over");
+        inventory.retired.insert(reference(2), commit(2, &[path(2, 0)]));
+        assert_eq!(
+            garbage(&inventory, 500, 0).len(),
+            4,
+            "it was committed and needs no more"
+        );
+    }
+
     proptest! {
         #[test]
         fn nothing_that_a_commit_or_a_live_save_needs_is_garbage(
@@ -234,7 +256,11 @@ mod tests {
                     inventory.retired.insert(reference(step), commit(step, &paths));
                 }
             }
-            for (step, (other, is_kept, _, is_live)) in links.iter().enumerate() {
+            let mut is_unknown = false;
+            for (step, (other, is_kept, is_retired, is_live)) in links.iter().enumerate() {
+                let is_open = !is_kept && !is_retired && *is_live;
+                let parent = reference(*other);
+                is_unknown |= is_open && !inventory.commits.contains_key(&parent) && !inventory.retired.contains_key(&parent);
                 if !is_kept && *is_live && let Some(parent) = inventory.retired.get(&reference(*other)) {
                     needed.extend(parent.paths.iter().cloned());
                 }
@@ -246,7 +272,8 @@ mod tests {
             for path in &gone {
                 prop_assert!(!needed.contains(path), "{}", path);
             }
-            for (name, attempt) in &inventory.attempts {
+            prop_assert!(!is_unknown || gone.is_empty(), "{:?}", gone);
+            for (name, attempt) in inventory.attempts.iter().filter(|_| !is_unknown) {
                 if inventory.retired.values().any(|commit| commit.attempt == *name) {
                     for file in attempt.files.iter().filter(|file| !needed.contains(*file)) {
                         prop_assert!(gone.contains(file), "{} is left", file);
