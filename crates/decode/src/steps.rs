@@ -13,6 +13,8 @@ use crate::image::Pixels;
 const STEPS_MAX: usize = 8;
 /// The longest side that can be asked for.
 const SIDE_MAX: u32 = 65_535;
+/// The picture halfway through a resize, in pictures of the largest size: a thin one is large there though it is small before and after.
+const BETWEEN_TIMES_MAX: u64 = 4;
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +120,17 @@ fn shorter(pixels: &Pixels, short: u32) -> Size {
     }
 }
 
+/// Pixels of the larger picture that a resizer could have halfway: it does one side after the other.
+fn between(pixels: &Pixels, size: Size) -> u64 {
+    let rows_first = u64::from(pixels.width) * u64::from(size.height);
+    let columns_first = u64::from(size.width) * u64::from(pixels.height);
+    rows_first.max(columns_first)
+}
+
 fn resize(pixels: &Pixels, size: Size, options: ResizeOptions, pixels_max: u64) -> Result<Pixels> {
-    if u64::from(size.height) * u64::from(size.width) > pixels_max {
+    if u64::from(size.height) * u64::from(size.width) > pixels_max
+        || between(pixels, size) > pixels_max.saturating_mul(BETWEEN_TIMES_MAX)
+    {
         let message = "the picture would become larger than pictures may be; choose a smaller size, or raise max_pixels";
         return Err(Error::new(Kind::Corrupt, message)
             .with("height", size.height)
@@ -246,5 +257,22 @@ mod tests {
     fn a_thin_picture_cannot_become_huge() {
         let error = apply("short=60000", picture(1, 200)).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
+    }
+    #[test]
+    fn a_thin_picture_is_not_resized_through_a_huge_one() {
+        for (height, width) in [(1, 1 << 20), (1 << 20, 1)] {
+            let thin = Pixels {
+                height,
+                width,
+                channels: 1,
+                channel_bytes: 1,
+                bytes: vec![0; 1 << 20],
+            };
+            for steps in ["224x224", "cover=224x224"] {
+                let error = apply(steps, thin.clone()).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt);
+            }
+            assert!(apply("4x4", thin).is_ok());
+        }
     }
 }
