@@ -154,8 +154,10 @@ impl Root {
                 Ok(manifest) => {
                     commits.insert(*commit, Commit::of(&manifest));
                 }
-                Err(_) if doomed.contains(commit) => {}
                 Err(error) if error.kind() == Kind::NotFound => {}
+                Err(error) if doomed.contains(commit) && is_broken(&error) => {}
+                // Whoever cannot be reached now may say later what the step needs.
+                Err(error) if doomed.contains(commit) => return Err(error),
                 Err(error) => {
                     let message = "nothing was removed, because a step that stays cannot be read and may need any file; \
                                    repair it, or remove that step first: forebay ckpt rm";
@@ -192,6 +194,11 @@ impl Root {
         }
         Ok(inventory)
     }
+}
+
+/// Whether a manifest can never be read, whoever asks and when.
+fn is_broken(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Corrupt | Kind::Checksum | Kind::Unsupported)
 }
 
 /// Commits that go.
