@@ -399,6 +399,16 @@ fn what_the_parent_has_is_not_written_again_and_reads_the_same() {
 }
 
 #[test]
+fn equal_tensors_of_the_parent_are_reused_and_verify() {
+    let node = TestNode::start();
+    let [m, v] = ["m", "v"].map(|name| Rows::new(name, 100, 10_000, 1));
+    save(&node, 1, &[&m, &v], |options| options);
+    let second = save(&node, 2, &[&m, &v], |options| options);
+    assert_eq!(second.reused_bytes, 2_000_000);
+    verify(&node, 2);
+}
+
+#[test]
 fn all_of_a_step_may_be_the_parents_and_pruning_keeps_what_it_needs() {
     let node = TestNode::start();
     let frozen = Rows::new("frozen", 100, 10_000, 1);
