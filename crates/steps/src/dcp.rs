@@ -13,7 +13,7 @@ use forebay_checkpoint::torch::{self, Stored, TensorFacts};
 use forebay_checkpoint::{TensorBox, plan};
 use forebay_core::{Error, Kind, Result};
 
-use crate::export::{Exported, write_whole, write_whole_with};
+use crate::export::{Exported, remove_old, write_whole, write_whole_with};
 use crate::read::Want;
 use crate::step::Step;
 use crate::view::memory;
@@ -51,6 +51,7 @@ impl Step {
         }
         std::fs::create_dir_all(target)
             .map_err(|why| Error::io("cannot make the folder", why).with("folder", target.display()))?;
+        remove_old(target, METADATA, |name| name == DATA)?;
         let path = target.join(DATA);
         let mut tensors = Vec::new();
         let mut values = Vec::new();

@@ -1,7 +1,8 @@
 //! A step as ordinary safetensors files in a folder of this machine: whole tensors, parents resolved.
 //!
 //! Life cycle: plan which tensor goes into which file (`forebay_checkpoint::whole`, which the view of a step uses too), then write one file after the other under a name that ends with `.part`, each tensor a stretch at a time
-//! and proved on the way, and rename it when it is on the disk. The index of a Hugging Face folder comes last, so that a folder with an index is whole.
+//! and proved on the way, and rename it when it is on the disk. The index of a Hugging Face folder comes last, and that of an older export
+//! goes first, so that a folder with an index is whole.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -87,6 +88,7 @@ impl Step {
         }
         std::fs::create_dir_all(target)
             .map_err(|why| Error::io("cannot make the folder", why).with("folder", target.display()))?;
+        remove_old(target, whole::INDEX, is_model)?;
         for file in &files {
             let path = target.join(&file.name);
             self.write_file(&path, file, options.threads, progress)?;
@@ -128,6 +130,33 @@ impl Step {
             Ok(())
         })
     }
+}
+
+/// Whether an export for Hugging Face writes tensors under this name.
+fn is_model(name: &str) -> bool {
+    let stem = name.strip_suffix(".safetensors");
+    let numbers = stem.and_then(|stem| stem.strip_prefix("model-"));
+    stem == Some("model") || numbers.is_some_and(|numbers| numbers.contains("-of-"))
+}
+
+/// Removes an older export: what makes it whole first, then its data. Else one that stops half way would leave a mixture of both that looks whole.
+pub(crate) fn remove_old(folder: &Path, last: &str, is_data: impl Fn(&str) -> bool) -> Result<()> {
+    let failed = |why: std::io::Error| {
+        Error::io("cannot remove an older export", why).with("folder", folder.display())
+    };
+    let remove = |name: &str| match std::fs::remove_file(folder.join(name)) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => Err(failed(why)),
+        _ => Ok(()),
+    };
+    remove(last)?;
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        if let Some(name) = name.to_str().filter(|name| is_data(name)) {
+            remove(name)?;
+        }
+    }
+    let folder = File::open(folder).map_err(failed)?;
+    folder.sync_all().map_err(failed)
 }
 
 /// Writes a file that is there whole or not at all.

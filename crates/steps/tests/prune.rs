@@ -331,6 +331,40 @@ fn an_export_of_a_damaged_step_leaves_no_file() {
 }
 
 #[test]
+fn an_export_that_fails_over_an_older_one_leaves_no_mixture_that_looks_whole() {
+    let node = TestNode::start();
+    StepSpec::new(1, weights([1, 2, 3])).write(&node, None);
+    let second = StepSpec::new(2, weights([4, 5, 6])).write(&node, None);
+    let path = &second.content.files[1].path;
+    let mut bytes = node.bytes(path);
+    *bytes.last_mut().unwrap() ^= 1;
+    node.put(path, &bytes);
+    let split = Layout::HuggingFace { file_bytes_max: 5000 };
+    let cases = [
+        (split, vec!["config.json", "model-00001-of-00003.safetensors"]),
+        (Layout::Dcp, vec!["config.json"]),
+    ];
+    for (layout, left) in cases {
+        let folder = node.folder(&format!("{layout:?}"));
+        let options = ExportOptions {
+            layout,
+            prefix: String::new(),
+            threads: 1,
+        };
+        let export = |step| node.root().step(step).unwrap().export(&folder, &options, &|_| {});
+        export(1).unwrap();
+        std::fs::write(folder.join("config.json"), "{}").unwrap();
+        assert_eq!(export(2).unwrap_err().kind(), Kind::Checksum);
+        let names = std::fs::read_dir(&folder).unwrap();
+        let names: BTreeSet<_> = names
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert_eq!(names.iter().collect::<Vec<_>>(), left, "{layout:?}");
+        export(1).unwrap();
+    }
+}
+
+#[test]
 fn details_tell_sizes_reuse_and_how_long_a_save_took() {
     let node = TestNode::start();
     let manifests = chain(&node);
