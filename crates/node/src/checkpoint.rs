@@ -21,7 +21,7 @@ mod stats;
 mod work;
 
 pub(crate) use gather::Gathers;
-pub(crate) use resume::resume;
+pub(crate) use resume::{LeftBehind, resume};
 pub(crate) use run_lake::RunLake;
 pub(crate) use save::{OpenSave, Save};
 pub(crate) use saves::{NewSave, Saves, SavesOptions, attempt_of};

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Protection};
-use crate::checkpoint::{self, Saves, SavesOptions};
+use crate::checkpoint::{self, LeftBehind, Saves, SavesOptions};
 use crate::config::KeyAccess;
 use crate::jobs::Jobs;
 use crate::keys::{KeyFile, NeedsAccessKey};
@@ -98,6 +98,7 @@ impl Node {
             let router = admin::router(Arc::clone(&parts), protection(addr, &key_file));
             tasks.spawn(admin::serve(listener, router, parts.stop.clone()));
         }
+        let left_behind = find_left_behind(&parts.options.data_dir).await;
         if let Some(socket) = socket {
             tasks.spawn(native::run(Arc::clone(&parts), socket));
         }
@@ -108,7 +109,7 @@ impl Node {
         }
         tasks.spawn(serve_s3(Arc::clone(&parts), s3_listener, keys, ready_sender));
         tasks.spawn(watch_lakes(Arc::clone(&parts)));
-        tasks.spawn(resume_saves(Arc::clone(&parts), ready.clone()));
+        tasks.spawn(resume_saves(Arc::clone(&parts), left_behind, ready.clone()));
         Ok(Self {
             parts,
             s3_addr,
@@ -309,27 +310,28 @@ fn saves_options(options: &NodeOptions) -> SavesOptions {
     }
 }
 
+/// What a former life had staged on disk. A folder that cannot be read is no reason not to start: it stays for the next life.
+async fn find_left_behind(data_dir: &Path) -> LeftBehind {
+    let found = LeftBehind::scan(data_dir).await;
+    found.unwrap_or_else(|error| {
+        tracing::error!(%error, "saves of a former life cannot be looked at");
+        LeftBehind::default()
+    })
+}
+
 /// Finishes what a former life had staged on disk, as soon as the lakes have answered.
-async fn resume_saves(parts: Arc<Parts>, mut ready: watch::Receiver<bool>) -> Result<()> {
-    let resumed = async {
-        // The sender lives in a task of the node; if that died, `failed` tells.
-        if ready.wait_for(|ready| *ready).await.is_err() {
-            return Ok(0);
-        }
-        let engine = parts.engine()?;
-        checkpoint::resume(
-            &parts.saves,
-            engine,
-            parts.native.staging(),
-            &parts.options.data_dir,
-        )
-        .await
-    };
+async fn resume_saves(
+    parts: Arc<Parts>,
+    left_behind: LeftBehind,
+    mut ready: watch::Receiver<bool>,
+) -> Result<()> {
     tokio::select! {
         () = parts.stop.cancelled() => return Ok(()),
-        resumed = resumed => if let Err(error) = resumed {
-            tracing::error!(%error, "saves of a former life cannot be looked at");
-        }
+        // The sender lives in a task of the node; if that died, `failed` tells.
+        _ = ready.wait_for(|ready| *ready) => {}
+    }
+    if let Ok(engine) = parts.engine() {
+        checkpoint::resume(&parts.saves, engine, parts.native.staging(), left_behind);
     }
     parts.stop.cancelled().await;
     Ok(())

@@ -76,12 +76,20 @@ pub(super) enum What {
 }
 
 impl Disk {
-    /// Makes the folder of a save.
+    /// Makes the folder of a save; `Conflict` if it is there, because then it is the promise of another one.
     pub(super) fn make(data_dir: &Path, id: &str) -> Result<Self> {
         let all = data_dir.join(SAVES);
-        make_private(&all)?;
+        match make_private(&all) {
+            Err(why) if why.kind() != ErrorKind::AlreadyExists => {
+                return Err(broken("cannot be made", &all, why));
+            }
+            _ => {}
+        }
         let folder = all.join(id);
-        make_private(&folder)?;
+        make_private(&folder).map_err(|why| match why.kind() {
+            ErrorKind::AlreadyExists => taken(id),
+            _ => broken("cannot be made", &folder, why),
+        })?;
         sync_folder(&all)?;
         sync_folder(data_dir)?;
         Ok(Self::at(folder))
@@ -155,7 +163,12 @@ impl Disk {
     /// The bytes of a piece in steps, given to `take`; proved when it returns. Blocks.
     pub(super) fn read(&self, piece: &Piece, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let path = self.folder.join(&piece.name);
-        let mut file = File::open(&path).map_err(|why| broken("cannot be opened", &path, why))?;
+        let mut file = File::open(&path).map_err(|why| match why.kind() {
+            ErrorKind::NotFound => {
+                Error::new(Kind::Corrupt, "a staged piece of a save is missing").with("file", path.display())
+            }
+            _ => broken("cannot be opened", &path, why),
+        })?;
         let mut buffer = vec![0; 1 << 20];
         let (mut place, mut crc) = (0u64, 0);
         loop {
@@ -181,10 +194,28 @@ impl Disk {
 
     /// Removes the folder: the save has ended.
     pub(super) fn remove(&self) {
-        if let Err(why) = fs::remove_dir_all(&self.folder)
-            && why.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!(folder = %self.folder.display(), %why, "the folder of a save that has ended cannot be removed");
+        if let Err(error) = self.take_back().and_then(|()| self.remove_all()) {
+            tracing::warn!(folder = %self.folder.display(), %error, "the folder of a save that has ended cannot be removed");
+        }
+    }
+
+    /// Takes the promise back before any piece goes: a crash in between leaves pieces without a promise, never the other way round.
+    fn take_back(&self) -> Result<()> {
+        let path = self.folder.join(PROMISE);
+        match fs::remove_file(&path) {
+            Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(why) => return Err(broken("cannot be taken back", &path, why)),
+            Ok(()) => {}
+        }
+        sync_folder(&self.folder)
+    }
+
+    fn remove_all(&self) -> Result<()> {
+        match fs::remove_dir_all(&self.folder) {
+            Err(why) if why.kind() != ErrorKind::NotFound => {
+                Err(broken("cannot be removed", &self.folder, why))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -199,6 +230,8 @@ impl Disk {
 }
 
 /// Folders that a former life of the node left, each with its promise; those without one are removed, damaged ones set aside. Blocks.
+///
+/// It cannot tell a folder of this life from one that was never acknowledged, so it has to run before clients can begin saves.
 pub(super) fn left_behind(data_dir: &Path) -> Result<Vec<(Disk, Promise)>> {
     let all = data_dir.join(SAVES);
     let folders = match fs::read_dir(&all) {
@@ -270,11 +303,13 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<()> {
     write().map_err(|why| broken("cannot be written", path, why))
 }
 
-fn make_private(path: &Path) -> Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(why) if why.kind() != ErrorKind::AlreadyExists => Err(broken("cannot be made", path, why)),
-        _ => Ok(()),
-    }
+fn make_private(path: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+fn taken(id: &str) -> Error {
+    let message = "a save of this rank and attempt lies on the disk of the node already; every save needs an attempt of its own";
+    Error::new(Kind::Conflict, message).with("save", id)
 }
 
 fn sync_folder(path: &Path) -> Result<()> {
@@ -295,3 +330,6 @@ fn broken(what: &str, path: &Path, why: std::io::Error) -> Error {
 fn joined<T>(ended: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
     ended.map_err(|why| Error::new(Kind::Internal, "a write to disk was stopped").caused_by(why))?
 }
+
+#[cfg(test)]
+mod tests;

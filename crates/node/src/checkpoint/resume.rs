@@ -1,7 +1,8 @@
 //! After a restart: saves that were staged on disk are read back into the staging memory and finished.
 //!
 //! Files have fixed names, puts can be repeated and the commit is create-only, so it does not matter how far the former life came; if it had committed,
-//! the manifest names the attempt. Deadlines begin anew. A piece that does not prove itself ends its save, whose folder is set aside.
+//! the manifest names the attempt. Deadlines begin anew. A piece that does not prove itself ends its save, whose folder is set aside; what cannot be read
+//! now, or finds no memory, is left to the next life.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,31 +19,40 @@ use super::disk::{self, Disk, Piece, Promise, What};
 use super::file::StagedFile;
 use super::record::StagedObject;
 use super::run_lake::RunLake;
-use super::save::{Save, Work, object_kind};
+use super::save::{Save, Work, object_kind, out_of_arena};
 use super::saves::Saves;
 
 /// How long to wait before a full arena is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
-/// Takes up what a former life promised; returns how many saves that are.
-pub(crate) async fn resume(
+/// What a former life promised and did not finish.
+#[derive(Debug, Default)]
+pub(crate) struct LeftBehind(Vec<(Disk, Promise)>);
+
+impl LeftBehind {
+    /// Looks at the folders of a former life. Has to end before clients can begin saves: folders of theirs would be taken for such.
+    pub(crate) async fn scan(data_dir: &Path) -> Result<Self> {
+        let folder = data_dir.to_path_buf();
+        let found = spawn_blocking(move || disk::left_behind(&folder)).await;
+        found
+            .map_err(|why| Error::new(Kind::Internal, "a scan was stopped").caused_by(why))?
+            .map(Self)
+    }
+}
+
+/// Takes up what a former life promised.
+pub(crate) fn resume(
     saves: &Arc<Saves>,
     engine: &Arc<Engine>,
     staging: &Arc<Staging>,
-    data_dir: &Path,
-) -> Result<usize> {
-    let folder = data_dir.to_path_buf();
-    let found = spawn_blocking(move || disk::left_behind(&folder)).await;
-    let found = found.map_err(|why| Error::new(Kind::Internal, "a scan was stopped").caused_by(why))??;
-    let mut count = 0;
-    for (disk, promise) in found {
+    left_behind: LeftBehind,
+) {
+    for (disk, promise) in left_behind.0 {
         let id = promise.id.clone();
-        match take_up(saves, engine, staging, disk, promise) {
-            Ok(()) => count += 1,
-            Err(error) => tracing::error!(save = id, %error, "a staged save cannot be finished"),
+        if let Err(error) = take_up(saves, engine, staging, disk, promise) {
+            tracing::error!(save = id, %error, "a staged save cannot be finished");
         }
     }
-    Ok(count)
 }
 
 fn take_up(
@@ -62,7 +72,10 @@ fn take_up(
     );
     saves.take_up(promise, lake, disk, move |save, work, pieces| async move {
         if let Err(error) = feed(&save, &staging, work, pieces).await {
-            save.spoil(error);
+            match error.kind() {
+                Kind::Corrupt | Kind::Checksum => save.spoil(error),
+                _ => save.leave(error),
+            }
         }
     })
 }
@@ -80,6 +93,7 @@ async fn feed(
             What::File { number, parts } => Work::File(StagedFile::new(number, bytes, parts)?),
             What::Object { name, kind } => {
                 let kind = object_kind(&kind)?;
+                let bytes = out_of_arena(bytes);
                 Work::Object(name, StagedObject { kind, bytes })
             }
         };

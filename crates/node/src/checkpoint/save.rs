@@ -27,7 +27,7 @@ use super::file::StagedFile;
 use super::record::StagedObject;
 use super::run_lake::RunLake;
 
-pub(super) use bring::object_kind;
+pub(super) use bring::{object_kind, out_of_arena};
 
 /// Files and objects that wait for the task; who brings more waits as well.
 pub(super) const QUEUE_MAX: usize = 64;
@@ -73,8 +73,7 @@ struct Progress {
     /// Closed when the client has brought all.
     work: Option<mpsc::Sender<Work>>,
     base: Option<u32>,
-    /// What lies on disk is damaged.
-    is_spoiled: bool,
+    at_end: AtEnd,
     generation: u32,
     bytes: u64,
     written_bytes: u64,
@@ -95,6 +94,16 @@ struct Progress {
     trouble: Option<Failure>,
     why_stopped: Option<Error>,
     record: Option<Arc<Record>>,
+}
+
+/// What becomes of the folder when the save has ended; what is later here counts more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum AtEnd {
+    Removed,
+    /// The next life of the node tries again.
+    Left,
+    /// It is damaged; a person may look at it.
+    SetAside,
 }
 
 /// What a save is made of.
@@ -122,7 +131,7 @@ impl Save {
             phase: SavePhase::Open,
             work: Some(work),
             base: parts.base,
-            is_spoiled: false,
+            at_end: AtEnd::Removed,
             generation: 0,
             bytes: 0,
             written_bytes: 0,
@@ -226,17 +235,32 @@ impl Save {
 
     /// What lies on disk is damaged: the save has failed, and a person may look at what is left.
     pub(super) fn spoil(&self, why: Error) {
-        self.progress.lock().is_spoiled = true;
+        self.at_end(AtEnd::SetAside);
         self.give_up(why);
+    }
+
+    /// This life of the node cannot finish it, but the promise holds: the next one tries again.
+    pub(super) fn leave(&self, why: Error) {
+        self.at_end(AtEnd::Left);
+        self.give_up(why);
+    }
+
+    fn at_end(&self, at_end: AtEnd) {
+        let mut progress = self.progress.lock();
+        progress.at_end = progress.at_end.max(at_end);
+    }
+
+    pub(super) fn is_left(&self) -> bool {
+        self.progress.lock().at_end == AtEnd::Left
     }
 
     /// Takes the folder away, because the save has ended. Blocks.
     pub(super) fn clear_disk(&self) {
-        let Some(disk) = &self.disk else { return };
-        if self.progress.lock().is_spoiled {
-            disk.set_aside();
-        } else {
-            disk.remove();
+        let at_end = self.progress.lock().at_end;
+        match (&self.disk, at_end) {
+            (Some(disk), AtEnd::Removed) => disk.remove(),
+            (Some(disk), AtEnd::SetAside) => disk.set_aside(),
+            (Some(_), AtEnd::Left) | (None, _) => {}
         }
     }
 

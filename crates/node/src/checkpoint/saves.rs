@@ -141,11 +141,8 @@ impl Saves {
     /// Keeps a name for a save that is about to begin; `Conflict` if it is taken.
     fn reserve(&self, id: &str) -> Result<Reserved<'_>> {
         let mut state = self.state.lock();
-        if state.by_id.contains_key(id) || !state.beginning.insert(id.to_owned()) {
-            let message =
-                "this rank saves or saved with this attempt already; every save needs an attempt of its own";
-            return Err(Error::new(Kind::Conflict, message).with("save", id));
-        }
+        state.check_is_new(id)?;
+        state.beginning.insert(id.to_owned());
         Ok(Reserved {
             saves: self,
             id: id.to_owned(),
@@ -182,7 +179,8 @@ impl Saves {
             .map(Some)
     }
 
-    /// Goes on with a save that a former life of the node had staged; `feed` brings its pieces.
+    /// Goes on with a save that a former life of the node had staged; `feed` brings its pieces. `Conflict`, and nothing is done, if a client has begun one
+    /// of this name meanwhile.
     pub(super) fn take_up<F>(
         self: &Arc<Self>,
         promise: Promise,
@@ -217,6 +215,7 @@ impl Saves {
         if state.is_closed {
             return Ok(());
         }
+        state.check_is_new(&save.id)?;
         state.add(&save);
         let feeding = feed(Arc::clone(&save), work, promise.pieces);
         let running = work::run(Arc::clone(self), save, queue);
@@ -316,7 +315,12 @@ impl Saves {
         self.counters.ended(&state);
         if state.phase == SavePhase::Failed {
             for sibling in self.siblings(save) {
-                sibling.give_up(failed_rank(save));
+                // The next life needs the shares of all ranks.
+                if save.is_left() {
+                    sibling.leave(failed_rank(save));
+                } else {
+                    sibling.give_up(failed_rank(save));
+                }
             }
         }
         self.tell();
@@ -380,6 +384,16 @@ impl State {
         self.by_id.insert(save.id.clone(), Arc::clone(save));
         self.order.push(save.id.clone());
         while self.running.try_join_next().is_some() {}
+    }
+
+    /// `Conflict` if a save of this name is known or about to begin.
+    fn check_is_new(&self, id: &str) -> Result<()> {
+        if !self.by_id.contains_key(id) && !self.beginning.contains(id) {
+            return Ok(());
+        }
+        let message =
+            "this rank saves or saved with this attempt already; every save needs an attempt of its own";
+        Err(Error::new(Kind::Conflict, message).with("save", id))
     }
 
     fn check_may_begin(&self, save: &Save) -> Result<()> {

@@ -76,10 +76,7 @@ async fn prepare(saves: &Saves, save: &Save, queue: mpsc::Receiver<Work>) -> Res
     {
         return Ok(Ready::Committed(generation));
     }
-    let base = match save.base() {
-        Some(base) => base,
-        None => look(save).await?,
-    };
+    let base = find_base(save).await?;
     fail_point("before-lease");
     let wanted = parent::choose(save).await?;
     let open = take_lease(save, wanted).await?;
@@ -89,6 +86,23 @@ async fn prepare(saves: &Saves, save: &Save, queue: mpsc::Receiver<Work>) -> Res
     let rest = finish(saves, save, queue, &open, base);
     let ready = tokio::time::timeout_at(end.min(save.deadline), rest).await;
     ready.unwrap_or_else(|_| Err(save.overdue()))
+}
+
+/// The generation that was there when the save began. It is remembered, so that a promise that is made later has it.
+async fn find_base(save: &Save) -> Result<u32> {
+    if let Some(base) = save.base() {
+        return Ok(base);
+    }
+    let base = look(save).await?;
+    // Who committed it, before or after this save began, cannot be told any more.
+    if save.is_resumed && base > 0 {
+        let message = "the step was committed while the node was away, maybe after this save began; save it again to supersede it";
+        return Err(Error::new(Kind::Conflict, message)
+            .with("step", save.begin.step)
+            .with("generation", base));
+    }
+    save.set_base(base);
+    Ok(base)
 }
 
 /// Everything after the lease.

@@ -64,10 +64,7 @@ impl Save {
             progress.object_bytes = object_bytes;
             progress.bytes += bytes.len() as u64;
         }
-        let bytes = match bytes.len() {
-            0..=COPIED_BYTES_MAX => Bytes::copy_from_slice(&bytes),
-            _ => bytes,
-        };
+        let bytes = out_of_arena(bytes);
         if let Some(disk) = &self.disk {
             let (name, kind) = (name.clone(), word.to_owned());
             disk.write(What::Object { name, kind }, bytes.clone());
@@ -81,6 +78,14 @@ impl Save {
             Some(sender) if sender.send(work).await.is_ok() => Ok(()),
             _ => Err(self.failure()),
         }
+    }
+}
+
+/// A small object as a copy: each buffer of the arena is a file descriptor, and objects are kept until the end.
+pub(in crate::checkpoint) fn out_of_arena(bytes: Bytes) -> Bytes {
+    match bytes.len() {
+        0..=COPIED_BYTES_MAX => Bytes::copy_from_slice(&bytes),
+        _ => bytes,
     }
 }
 
