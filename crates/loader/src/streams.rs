@@ -60,13 +60,17 @@ pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<F
     for number in numbers {
         let mut sample = dataset.index.sample(*number)?;
         dataset.select(&mut sample);
-        let chunks = sample.fields.iter().flat_map(|field| numbers_of(&span(field)));
-        wanted.entry(sample.shard).or_default().extend(chunks);
+        // An index can claim any size: what could never be held is not even counted out.
+        if fits(dataset, &sample) {
+            let chunks = sample.fields.iter().flat_map(|field| numbers_of(&span(field)));
+            wanted.entry(sample.shard).or_default().extend(chunks);
+        }
         samples.push(sample);
     }
     let chunks = read(dataset, &wanted, &mut fetched);
     for (number, sample) in numbers.iter().zip(&samples) {
         let found = match chunks.get(&sample.shard) {
+            _ if !fits(dataset, sample) => Err(too_large(dataset)),
             Some(Ok(found)) => cut(dataset, (source, *number), sample, found),
             Some(Err(error)) => Err(error.share()),
             None => Err(Error::new(Kind::Internal, "a shard was not asked for")),
@@ -94,13 +98,14 @@ pub(crate) fn order(dataset: &Inner, mut order: OrderOptions) -> Result<OrderOpt
         Shuffle::Window(window) => {
             *window = window.whole_shards();
             // The window in which the consumer stands, and the next one.
-            2 * bytes.min(match window.span {
+            let mixed = bytes.min(match window.span {
                 Span::Bytes(span) => span,
                 Span::Samples(samples) => {
                     let all = dataset.index.len().max(1);
                     (u128::from(bytes) * u128::from(samples) / u128::from(all)) as u64
                 }
-            })
+            });
+            mixed.saturating_mul(2)
         }
     };
     if needed <= dataset.decoded_bytes_max {
@@ -194,11 +199,8 @@ fn advance(
     let (Some(first), Some(last)) = (missing().min().copied(), missing().max().copied()) else {
         return Ok(chunks);
     };
-    // One chunk more at either end: what is wanted begins and ends inside of chunks.
-    let chunks_max = dataset.decoded_bytes_max / CHUNK_BYTES + 2;
-    if wanted.len() as u64 > chunks_max {
-        let message = "the samples are too large to be held decompressed; ask for fewer at once, or pack the shards anew";
-        return Err(Error::new(Kind::Unsupported, message).with("bytes_max", dataset.decoded_bytes_max));
+    if wanted.len() as u64 > chunks_max(dataset) {
+        return Err(too_large(dataset));
     }
     // What is behind a stream comes with a new one.
     if slot.as_ref().is_some_and(|stream| stream.next > first) {
@@ -322,6 +324,25 @@ fn numbers_of(span: &Range<u64>) -> Range<u64> {
         return 0..0;
     }
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
+}
+
+/// Chunks that may be wanted at once; one more at either end, because what is wanted begins and ends inside of chunks.
+fn chunks_max(dataset: &Inner) -> u64 {
+    dataset.decoded_bytes_max / CHUNK_BYTES + 2
+}
+
+/// Whether each field of a sample could be held.
+fn fits(dataset: &Inner, sample: &Sample<'_>) -> bool {
+    let numbers = |field| numbers_of(&span(field));
+    let chunks = |numbers: Range<u64>| numbers.end - numbers.start;
+    let mut fields = sample.fields.iter();
+    fields.all(|field| chunks(numbers(field)) <= chunks_max(dataset))
+}
+
+fn too_large(dataset: &Inner) -> Error {
+    let message =
+        "the samples are too large to be held decompressed; ask for fewer at once, or pack the shards anew";
+    Error::new(Kind::Unsupported, message).with("bytes_max", dataset.decoded_bytes_max)
 }
 
 /// Puts a sample together, and checks it.
