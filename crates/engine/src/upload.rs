@@ -259,6 +259,8 @@ impl Engine {
             ..PutOptions::default()
         };
 
+        // The key may have become part of a view since the upload was opened.
+        self.check_writable(&bucket, key).await?;
         let write = self.freshness.begin_write(&bucket.name, key);
         let completed = bucket
             .lake

@@ -197,6 +197,11 @@ impl ObjectWrite {
             self.abort().await;
             return Err(error);
         }
+        // The key may have become part of a view while the body came.
+        if let Err(error) = self.engine.check_writable(&self.bucket, &self.key).await {
+            self.abort().await;
+            return Err(error);
+        }
         let Self {
             engine,
             bucket,
