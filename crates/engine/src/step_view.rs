@@ -7,7 +7,7 @@
 //!
 //! A key is in a view if it looks so *and* the step is committed; any other key means what it always did. Listings of other prefixes do not show views.
 //!
-//! Limits: [`MANIFEST_BYTES_MAX`], [`PARTS_MAX`]; [`VIEWS_BYTES_MAX`] of manifests are kept, one is read at a time.
+//! Limits: [`MANIFEST_BYTES_MAX`], [`PARTS_MAX`], [`TABLES_BYTES_MAX`]; [`VIEWS_BYTES_MAX`] of views are kept, one is read at a time.
 
 mod compose;
 
@@ -35,8 +35,12 @@ use crate::{Engine, ObjectInfo};
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
 /// Parts of a step that gets a view.
 const PARTS_MAX: usize = 1 << 20;
-/// Manifests that are kept, in bytes of their documents.
-const VIEWS_BYTES_MAX: u64 = 128 << 20;
+/// All side tables of a step that gets a view: they are kept with it once they were needed.
+const TABLES_BYTES_MAX: u64 = 64 << 20;
+/// Views that are kept, by [`StepView::weight`]; the largest ones fit alone.
+const VIEWS_BYTES_MAX: u64 = 512 << 20;
+/// What a file, a tensor or a part takes in memory, about.
+const ENTRY_BYTES: u64 = 512;
 /// Ends every version in a view; with a dash, so that no client takes it for an MD5.
 const VERSION_END: &str = "-whole";
 /// Changes when the layout of views does, so that pages of older ones are not found.
@@ -60,14 +64,25 @@ struct StepKey {
 /// What the view of one step shows.
 pub(crate) struct StepView {
     root: String,
-    generation: u32,
-    document_bytes: u64,
+    listed: Listed,
+    /// Bytes that it takes, with all side tables.
+    weight: u64,
+    /// Without what no view shows: state that is not a tensor, metadata, alarms.
     manifest: Manifest,
     files: Vec<ViewFile>,
     /// Versions of the files of the manifest, in its order, as they are asked for.
     sources: Vec<OnceCell<ObjectMeta>>,
     /// Its side tables, as they are needed.
     tables: Vec<OnceCell<Table>>,
+}
+
+/// A manifest as the lake lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Listed {
+    generation: u32,
+    bytes: u64,
+    /// A step that was removed and saved again has the same generation.
+    version: Version,
 }
 
 struct ViewFile {
@@ -93,7 +108,8 @@ struct ViewBytes;
 
 impl Weighter<StepKey, Arc<StepView>> for ViewBytes {
     fn weight(&self, _: &StepKey, view: &Arc<StepView>) -> u64 {
-        view.document_bytes + 4096
+        // The cache takes nothing near its whole size, and such a view would be read anew for every page.
+        view.weight.min(VIEWS_BYTES_MAX / 10 * 9)
     }
 }
 
@@ -113,7 +129,7 @@ impl StepViews {
 
     /// The view of a step as it is now; `None` if the step is not committed.
     async fn find(&self, bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<Arc<StepView>>> {
-        let Some((generation, bytes)) = highest(bucket, root, step).await? else {
+        let Some(listed) = highest(bucket, root, step).await? else {
             return Ok(None);
         };
         let key = StepKey {
@@ -121,7 +137,7 @@ impl StepViews {
             root: root.to_owned(),
             step,
         };
-        let known = || self.kept.get(&key).filter(|view| view.generation == generation);
+        let known = || self.kept.get(&key).filter(|view| view.listed == listed);
         if let Some(view) = known() {
             return Ok(Some(view));
         }
@@ -129,7 +145,7 @@ impl StepViews {
         if let Some(view) = known() {
             return Ok(Some(view));
         }
-        match StepView::read(bucket, root, step, generation, bytes).await {
+        match StepView::read(bucket, root, step, listed.clone()).await {
             Ok(view) => {
                 let view = Arc::new(view);
                 self.kept.insert(key, Arc::clone(&view));
@@ -264,19 +280,25 @@ pub(crate) fn is_view(info: &ObjectInfo) -> bool {
     info.version.as_str().ends_with(VERSION_END) && names::whole_place(info.key.as_str()).is_some()
 }
 
-/// The highest generation of a step and the size of its manifest, if it is committed.
-async fn highest(bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<(u32, u64)>> {
+/// The manifest of the highest generation of a step, if it is committed.
+async fn highest(bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<Listed>> {
     let mut ask = ListOptions {
         prefix: format!("{root}{}manifest-", names::step_folder(step)),
         ..ListOptions::default()
     };
-    let mut found = None;
+    let mut found: Option<Listed> = None;
     loop {
         let page = bucket.lake.list(ask.clone()).await?;
         for object in &page.objects {
             let path = object.key.as_str().strip_prefix(root).unwrap_or_default();
-            if let Some(Place::Manifest { generation, .. }) = names::place(path) {
-                found = found.max(Some((generation, object.bytes)));
+            if let Some(Place::Manifest { generation, .. }) = names::place(path)
+                && found.as_ref().is_none_or(|found| found.generation < generation)
+            {
+                found = Some(Listed {
+                    generation,
+                    bytes: object.bytes,
+                    version: object.version.clone(),
+                });
             }
         }
         let Some(next) = page.next else { return Ok(found) };
@@ -285,27 +307,29 @@ async fn highest(bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<(
 }
 
 impl StepView {
-    async fn read(bucket: &Arc<Bucket>, root: &str, step: u64, generation: u32, bytes: u64) -> Result<Self> {
-        let path = names::manifest(step, generation);
+    async fn read(bucket: &Arc<Bucket>, root: &str, step: u64, listed: Listed) -> Result<Self> {
+        let path = names::manifest(step, listed.generation);
+        let bytes = listed.bytes;
         if bytes > MANIFEST_BYTES_MAX {
             return Err(no_view("its manifest is too large").with("manifest_bytes", bytes));
         }
         let key = ObjectKey::new(&format!("{root}{path}"))?;
         let document = read_small(bucket, &key, bytes).await?;
         let root = root.to_owned();
-        let made = tokio::task::spawn_blocking(move || Self::new(root, generation, &document)).await;
+        let made = tokio::task::spawn_blocking(move || Self::new(root, step, listed, &document)).await;
         let made = made.unwrap_or_else(|why| {
             Err(Error::new(Kind::Internal, "reading a manifest was stopped").caused_by(why))
         });
         made.map_err(|error| error.with("manifest", path))
     }
 
-    fn new(root: String, generation: u32, document: &[u8]) -> Result<Self> {
-        let manifest = Manifest::decode(document)?;
-        let parts = || manifest.content.tensors.values().flat_map(|tensor| &tensor.parts);
-        if parts().take(PARTS_MAX + 1).count() > PARTS_MAX {
-            return Err(no_view("it has too many parts"));
+    fn new(root: String, step: u64, listed: Listed, document: &[u8]) -> Result<Self> {
+        let mut manifest = Manifest::decode(document)?;
+        if (manifest.step, manifest.generation) != (step, listed.generation) {
+            let message = "a manifest is of another step or generation than its name says";
+            return Err(Error::new(Kind::Corrupt, message));
         }
+        let mut weight = document.len() as u64 + weigh(&manifest)?;
         let options = whole::Options {
             prefix: String::new(),
             file_bytes_max: whole::FILE_BYTES_MAX,
@@ -314,26 +338,17 @@ impl StepView {
             true => Vec::new(),
             false => whole::files(&manifest, &options)?,
         };
-        let index = whole::index(&whole);
-        let digest = &manifest.digest;
-        let tensors = whole.into_iter().map(|file| ViewFile {
-            name: file.name.clone(),
-            bytes: file.bytes,
-            version: version(digest, &file.name),
-            body: Body::Tensors(file),
-        });
-        let index = index.map(|text| ViewFile {
-            name: whole::INDEX.to_owned(),
-            bytes: text.len() as u64,
-            version: version(digest, whole::INDEX),
-            body: Body::Document(text.into()),
-        });
-        let mut files: Vec<ViewFile> = tensors.chain(index).collect();
-        files.sort_by(|a, b| a.name.cmp(&b.name));
+        let files = view_files(&manifest.digest, whole);
+        weight += files.iter().map(|file| file.body.kept_bytes()).sum::<u64>();
+        let content = &mut manifest.content;
+        content.tree = serde_json::Value::Null;
+        content.metadata.clear();
+        content.objects.clear();
+        content.alarms.clear();
         Ok(Self {
             root,
-            generation,
-            document_bytes: document.len() as u64,
+            listed,
+            weight,
             sources: (0..manifest.content.files.len())
                 .map(|_| OnceCell::new())
                 .collect(),
@@ -351,6 +366,53 @@ impl StepView {
             .checked_add(since)
             .unwrap_or(SystemTime::UNIX_EPOCH)
     }
+}
+
+impl Body {
+    /// Bytes of it that lie in memory.
+    fn kept_bytes(&self) -> u64 {
+        match self {
+            Self::Tensors(file) => file.header.len() as u64 + file.tensors.len() as u64 * ENTRY_BYTES,
+            Self::Document(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
+/// What a manifest and its side tables take in memory; an error if that is more than a view may have.
+fn weigh(manifest: &Manifest) -> Result<u64> {
+    let content = &manifest.content;
+    let tensors = content.tensors.values();
+    let parts: usize = tensors.map(|tensor| tensor.parts.len()).sum();
+    if parts > PARTS_MAX {
+        return Err(no_view("it has too many parts"));
+    }
+    let mut tables = content.tables.iter();
+    let tables_bytes = tables.try_fold(0u64, |sum, table| sum.checked_add(table.bytes));
+    let Some(tables_bytes) = tables_bytes.filter(|bytes| *bytes <= TABLES_BYTES_MAX) else {
+        return Err(no_view("its side tables are too large").with("tables_bytes_max", TABLES_BYTES_MAX));
+    };
+    let entries = content.files.len() + content.tables.len() + content.tensors.len() + parts;
+    Ok(tables_bytes + entries as u64 * ENTRY_BYTES)
+}
+
+/// The files that a view shows, by name.
+fn view_files(digest: &str, whole: Vec<WholeFile>) -> Vec<ViewFile> {
+    let index = whole::index(&whole);
+    let tensors = whole.into_iter().map(|file| ViewFile {
+        name: file.name.clone(),
+        bytes: file.bytes,
+        version: version(digest, &file.name),
+        body: Body::Tensors(file),
+    });
+    let index = index.map(|text| ViewFile {
+        name: whole::INDEX.to_owned(),
+        bytes: text.len() as u64,
+        version: version(digest, whole::INDEX),
+        body: Body::Document(text.into()),
+    });
+    let mut files: Vec<ViewFile> = tensors.chain(index).collect();
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    files
 }
 
 fn version(digest: &str, name: &str) -> Version {
@@ -393,7 +455,7 @@ impl fmt::Debug for StepView {
         f.debug_struct("StepView")
             .field("root", &self.root)
             .field("step", &self.manifest.step)
-            .field("generation", &self.generation)
+            .field("generation", &self.listed.generation)
             .finish_non_exhaustive()
     }
 }

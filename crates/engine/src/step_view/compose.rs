@@ -291,7 +291,7 @@ impl StepView {
     /// A missing file of a step that is still there is damage; else the step was removed, and the reader shall hear so.
     async fn missing(&self, bucket: &Arc<Bucket>, error: Error) -> Error {
         match highest(bucket, &self.root, self.manifest.step).await {
-            Ok(Some((generation, _))) if generation == self.generation => {
+            Ok(Some(listed)) if listed == self.listed => {
                 let message = "a file of the step is missing: the step is damaged; read another one";
                 Error::new(Kind::Corrupt, message).caused_by(error)
             }
