@@ -227,10 +227,7 @@ fn a_full_disk_fails_the_save_and_nothing_else() {
     let node = NodeProcess::start(dir.path(), None);
     node.client.create_bucket("lake").unwrap();
     let attempt = names::attempt(7);
-    // Whatever is written to its first piece finds no space.
     let folder = dir.path().join(format!("data/saves/{attempt}.0"));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::os::unix::fs::symlink("/dev/full", folder.join("piece-00000")).unwrap();
     let options = SaveOptions {
         attempt: Some(attempt),
         staged: StagedIn::Nvme,
@@ -238,6 +235,8 @@ fn a_full_disk_fails_the_save_and_nothing_else() {
         ..SaveOptions::new(ROOT, 1)
     };
     let save = node.client.begin_save(options).unwrap();
+    // Whatever is written to its first piece finds no space.
+    std::os::unix::fs::symlink("/dev/full", folder.join("piece-00000")).unwrap();
     save.object("rng", forebay_client::ObjectKind::Bytes, b"state")
         .unwrap();
     let error = save.stage().unwrap_err();
