@@ -185,6 +185,41 @@ fn a_superseded_step_has_another_view() {
 }
 
 #[test]
+fn a_step_that_was_removed_and_saved_again_has_another_view() {
+    let node = TestNode::start();
+    StepSpec::new(1, tensors(1)).write(&node, None);
+    let path = "steps/1/whole/model.safetensors";
+    let before = node.client.stat(&name(path)).unwrap();
+    node.delete(&names::manifest(1, 1));
+    let mut again = StepSpec::new(1, tensors(2));
+    again.attempt = 77;
+    again.write(&node, None);
+    let after = node.client.stat(&name(path)).unwrap();
+    assert_ne!(before.version, after.version);
+    assert!(get(&node, path, ItemRange::Whole).unwrap() == exported(&node, 1)[0].1);
+}
+
+#[test]
+fn a_manifest_under_the_name_of_another_step_has_no_view() {
+    let node = TestNode::start();
+    let mut manifest = StepSpec::new(1, tensors(1)).write(&node, None);
+    node.put(&names::manifest(2, 1), &manifest.encode().unwrap());
+    let error = get(&node, "steps/2/whole/model.safetensors", ItemRange::Whole).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+}
+
+#[test]
+fn side_tables_that_could_not_be_held_give_no_view() {
+    let node = TestNode::start();
+    let mut manifest = large(&node);
+    manifest.content.tables[0].bytes = 65 << 20;
+    node.put(&names::manifest(3, 1), &manifest.encode().unwrap());
+    let path = "steps/3/whole/model-00001-of-00002.safetensors";
+    let error = get(&node, path, ItemRange::Whole).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported, "{error}");
+}
+
+#[test]
 fn damage_is_found_by_who_reads_a_view() {
     let node = TestNode::start();
     let manifest = StepSpec::new(1, tensors(1)).write(&node, None);
