@@ -7,7 +7,7 @@ use forebay_core::{Error, Kind, Result};
 use super::{
     Content, DEPTH_MAX, DataFile, Encoding, EncodingKind, Extent, Manifest, Part, TENSORS_MAX, Tensor,
 };
-use crate::shape::{DIMENSIONS_MAX, NUMBER_MAX, elements};
+use crate::shape::{DIMENSIONS_MAX, NUMBER_MAX, TensorBox, elements};
 use crate::{delta, names};
 
 const DIGEST_DIGITS: usize = 64;
@@ -188,31 +188,25 @@ fn check_digest(digest: &str) -> Result<()> {
 
 /// The parts cover the tensor: as many elements as it has, and no two share one.
 ///
-/// Sorted by offset in the outermost dimension only parts whose rows meet have to be compared, so that thousands of parts stay cheap.
+/// Sorted along the dimension that has been cut most, only parts that meet there have to be compared, so that thousands of parts stay cheap.
 fn check_cover(tensor: &Tensor) -> Result<()> {
     let whole = elements(&tensor.shape)?;
     let mut covered = 0u64;
     let mut parts: Vec<_> = tensor
         .parts
         .iter()
-        .filter(|part| !part.at.shape.contains(&0))
+        .map(|part| &part.at)
+        .filter(|at| !at.shape.contains(&0))
         .collect();
-    parts.sort_by(|a, b| a.at.offset.cmp(&b.at.offset));
+    let along = most_cut(&parts, tensor.shape.len());
+    parts.sort_by_key(|at| at.offset.get(along));
     for (number, part) in parts.iter().enumerate() {
-        covered = covered.saturating_add(part.at.elements()?);
-        let end = part
-            .at
-            .offset
-            .first()
-            .zip(part.at.shape.first())
-            .map(|(offset, size)| offset + size);
-        for later in &parts[number + 1..] {
-            if end.is_some_and(|end| later.at.offset[0] >= end) {
-                break;
-            }
-            if part.at.intersection(&later.at).is_some() {
+        covered = covered.saturating_add(part.elements()?);
+        let meets = |later: &&&TensorBox| along >= part.offset.len() || meet(part, later, along);
+        for later in parts[number + 1..].iter().take_while(meets) {
+            if (0..part.offset.len()).all(|dimension| meet(part, later, dimension)) {
                 let error = Error::new(Kind::Corrupt, "two parts of a tensor overlap");
-                return Err(error.with("offset", format!("{:?}", later.at.offset)));
+                return Err(error.with("offset", format!("{:?}", later.offset)));
             }
         }
     }
@@ -223,4 +217,21 @@ fn check_cover(tensor: &Tensor) -> Result<()> {
     Err(Error::new(Kind::Corrupt, message)
         .with("elements", whole)
         .with("found", covered))
+}
+
+/// The dimension in which parts begin at the most places.
+fn most_cut(parts: &[&TensorBox], dimensions: usize) -> usize {
+    let places = |dimension: &usize| {
+        let mut offsets: Vec<u64> = parts.iter().map(|at| at.offset[*dimension]).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets.len()
+    };
+    (0..dimensions).max_by_key(places).unwrap_or(0)
+}
+
+/// Whether two boxes share a place in this dimension.
+fn meet(a: &TensorBox, b: &TensorBox, dimension: usize) -> bool {
+    let end = |at: &TensorBox| at.offset[dimension] + at.shape[dimension];
+    a.offset[dimension] < end(b) && b.offset[dimension] < end(a)
 }
