@@ -162,8 +162,10 @@ async fn take_lease(save: &Save, parent: Option<StepRef>) -> Result<Open> {
         unix_ms(now),
         unix_ms(now + left),
     );
-    if save.is_resumed {
-        return renew_lease(save, open, &path).await;
+    if save.is_resumed
+        && let Some(old) = save.persist("read the lease", || save.lake.read(&path)).await?
+    {
+        return renew_lease(save, open, &old, &path).await;
     }
     let bytes = Bytes::from(open.encode()?);
     let created = save
@@ -179,11 +181,12 @@ async fn take_lease(save: &Save, parent: Option<StepRef>) -> Result<Open> {
     }
 }
 
-/// A save that goes on after a restart has its time anew, on the parent that it had.
-async fn renew_lease(save: &Save, mut open: Open, path: &str) -> Result<Open> {
-    let found = save.persist("read the lease", || save.lake.read(path)).await?;
-    if let Some(Ok(old)) = found.as_deref().map(Open::decode) {
+/// A save that goes on after a restart has its time anew, on the parent that it had; no rank gets less time than it was given.
+async fn renew_lease(save: &Save, mut open: Open, old: &[u8], path: &str) -> Result<Open> {
+    if let Ok(old) = Open::decode(old) {
         open.parent = old.parent;
+        open.begun_ms = old.begun_ms;
+        open.deadline_ms = open.deadline_ms.max(old.deadline_ms);
     }
     let pieces = [Bytes::from(open.encode()?)];
     save.persist("write the lease", || save.lake.put(path, &pieces))
