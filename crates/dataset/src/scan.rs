@@ -66,6 +66,8 @@ pub struct ScanOptions {
     pub format: Format,
     /// How it is compressed; `None`: look at its first bytes.
     pub codec: Option<Codec>,
+    /// Bytes that a compressed shard has to unpack to, where a document says so; what has more or fewer is refused.
+    pub stream_bytes: Option<u64>,
     /// Whether keys of samples are kept.
     pub with_keys: bool,
     /// Whether the SHA-256 of the shard is computed.
@@ -81,6 +83,7 @@ impl ScanOptions {
         Self {
             format,
             codec: None,
+            stream_bytes: None,
             with_keys: true,
             with_sha256: true,
             tokens: None,
@@ -106,6 +109,8 @@ pub struct ShardScan {
 struct Open {
     codec: Codec,
     decompressor: Option<Decompressor>,
+    /// Bytes that it has decompressed, if that is known.
+    stream_bytes: Option<u64>,
     scanner: Box<dyn ShardScanner>,
 }
 
@@ -157,10 +162,14 @@ impl ShardScan {
             .options
             .codec
             .unwrap_or_else(|| sniff(self.options.format, &self.first));
-        let stream_bytes = (codec == Codec::None).then_some(self.record.bytes);
+        let stream_bytes = match codec {
+            Codec::None => Some(self.record.bytes),
+            _ => self.options.stream_bytes,
+        };
         let open = self.open.insert(Open {
             codec,
             decompressor: Decompressor::new(codec)?,
+            stream_bytes,
             scanner: scanner(&self.options, stream_bytes)?,
         });
         open.push(&std::mem::take(&mut self.first), &mut self.builder)?;
@@ -198,6 +207,9 @@ impl ShardScan {
         if let Some(decompressor) = &mut open.decompressor {
             decompressor.finish()?;
             stream_bytes = decompressor.stream_bytes();
+            if open.stream_bytes.is_some_and(|expected| expected != stream_bytes) {
+                return Err(other_length(open.stream_bytes));
+            }
         }
         open.scanner.finish(&mut self.builder)?;
         Ok((open.codec, stream_bytes))
@@ -221,11 +233,24 @@ impl Open {
         match &mut self.decompressor {
             None => self.scanner.push(bytes, builder),
             Some(decompressor) => {
-                let scanner = &mut self.scanner;
-                decompressor.push(bytes, &mut |bytes| scanner.push(bytes, builder))
+                let (scanner, expected) = (&mut self.scanner, self.stream_bytes);
+                let mut left = expected.map(|bytes| bytes.saturating_sub(decompressor.stream_bytes()));
+                decompressor.push(bytes, &mut |bytes| {
+                    if let Some(left) = &mut left {
+                        *left = left
+                            .checked_sub(bytes.len() as u64)
+                            .ok_or_else(|| other_length(expected))?;
+                    }
+                    scanner.push(bytes, builder)
+                })
             }
         }
     }
+}
+
+fn other_length(expected: Option<u64>) -> Error {
+    let message = "the shard does not unpack to as many bytes as its index.json says; upload both again";
+    Error::new(Kind::Corrupt, message).with("expected", expected.unwrap_or_default())
 }
 
 /// How a shard is compressed, by its first bytes. What could be plain data of its format is plain.
@@ -243,6 +268,19 @@ pub fn sniff(format: Format, first: &[u8]) -> Codec {
         _ if is_plain => Codec::None,
         [0x1f, 0x8b, 8, ..] => Codec::Gzip,
         [0x28, 0xb5, 0x2f, 0xfd, ..] => Codec::Zstd,
+        [
+            b'B',
+            b'Z',
+            b'h',
+            b'1'..=b'9',
+            0x31,
+            0x41,
+            0x59,
+            0x26,
+            0x53,
+            0x59,
+            ..,
+        ] => Codec::Bzip2,
         [one, two, ..] if format == Format::TfRecord && is_zlib([*one, *two]) => Codec::Zlib,
         _ => Codec::None,
     }

@@ -121,11 +121,25 @@ pub enum Codec {
     Zlib,
     /// Zstandard, one or more frames.
     Zstd,
+    /// bzip2, one or more streams.
+    Bzip2,
+    /// Brotli; no first bytes tell it, a document has to.
+    Brotli,
+    /// Snappy without a frame; no first bytes tell it, a document has to.
+    Snappy,
 }
 
 impl Codec {
     /// Every codec.
-    pub const ALL: [Self; 4] = [Self::None, Self::Gzip, Self::Zlib, Self::Zstd];
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Gzip,
+        Self::Zlib,
+        Self::Zstd,
+        Self::Bzip2,
+        Self::Brotli,
+        Self::Snappy,
+    ];
 
     /// The name that people type and that documents have.
     #[must_use]
@@ -135,6 +149,9 @@ impl Codec {
             Self::Gzip => "gzip",
             Self::Zlib => "zlib",
             Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Brotli => "brotli",
+            Self::Snappy => "snappy",
         }
     }
 
@@ -144,6 +161,9 @@ impl Codec {
             Self::Gzip => 1,
             Self::Zlib => 2,
             Self::Zstd => 3,
+            Self::Bzip2 => 4,
+            Self::Brotli => 5,
+            Self::Snappy => 6,
         }
     }
 

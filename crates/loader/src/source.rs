@@ -22,6 +22,8 @@ pub(crate) struct ShardObject {
     pub(crate) format: Format,
     /// What a document beside it says; `None`: look at its first bytes.
     pub(crate) codec: Option<Codec>,
+    /// Bytes that it unpacks to, as a document beside it says.
+    pub(crate) stream_bytes: Option<u64>,
     /// What a document beside it says that its hashes are.
     pub(crate) hashes: Option<MdsFile>,
 }

@@ -1,5 +1,6 @@
 """Shards that are compressed as a whole: read in order, mixed in windows, by number; never other bytes."""
 
+import bz2
 import gzip
 import json
 import uuid
@@ -19,6 +20,15 @@ def zstd(data):
     return pa.compress(data, codec="zstd", asbytes=True)
 
 
+def brotli(data):
+    return pa.compress(data, codec="brotli", asbytes=True)
+
+
+def snappy(data):
+    """Without a frame, as python-snappy's `compress`, which mosaicml-streaming calls."""
+    return pa.compress(data, codec="snappy", asbytes=True)
+
+
 @pytest.fixture
 def home(shared_embedded):
     name = f"b-{uuid.uuid4().hex[:12]}"
@@ -35,7 +45,7 @@ def numbers(loader):
     return found
 
 
-@pytest.mark.parametrize(("ending", "compress"), [("tar.gz", gzip.compress), ("tgz", gzip.compress), ("tar.zst", zstd)])
+@pytest.mark.parametrize(("ending", "compress"), [("tar.gz", gzip.compress), ("tgz", gzip.compress), ("tar.zst", zstd), ("tar.bz2", bz2.compress)])
 def test_a_compressed_tar_is_read_as_webdataset_reads_it(shared_embedded, home, tmp_path, ending, compress):
     import webdataset
 
@@ -46,7 +56,7 @@ def test_a_compressed_tar_is_read_as_webdataset_reads_it(shared_embedded, home, 
     ds = forebay.Dataset(f"{home}/d/", fields={"__key__": str, "bin": "bytes", "cls": int}, node=shared_embedded)
     every = list(range(4 * SAMPLES))
     assert len(ds) == len(every)
-    if ending != "tar.zst":
+    if ending in ("tar.gz", "tgz"):
         # The one compression that webdataset takes without another program.
         theirs = webdataset.WebDataset(str(tmp_path / f"{{0..3}}.{ending}"), shardshuffle=False)
         assert [sample["__key__"] for sample in ds] == [sample["__key__"] for sample in theirs]
@@ -81,7 +91,10 @@ def test_a_compressed_tfrecord_is_read_as_tfrecord_reads_it(shared_embedded, hom
         assert ds[number]["record"]["label"].tolist() == [number]
 
 
-@pytest.mark.parametrize(("name", "compress"), [("gz", gzip.compress), ("zstd", zstd)])
+@pytest.mark.parametrize(
+    ("name", "compress"),
+    [("gz", gzip.compress), ("zstd", zstd), ("br", brotli), ("bz2", bz2.compress), ("snappy", snappy)],
+)
 def test_compressed_mds_is_read_and_its_hashes_are_checked(shared_embedded, home, name, compress):
     import hashlib
 
@@ -90,8 +103,8 @@ def test_compressed_mds_is_read_and_its_hashes_are_checked(shared_embedded, home
     data, about = mds_shard(columns, samples)
     packed = compress(data)
 
-    def index(digest):
-        raw = {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}
+    def index(digest, bytes_promised=len(data)):
+        raw = {"basename": "shard.00000.mds", "bytes": bytes_promised, "hashes": {}}
         stored = {"basename": f"shard.00000.mds.{name}", "bytes": len(packed), "hashes": {"sha1": digest}}
         return {
             "version": 2,
@@ -108,6 +121,10 @@ def test_compressed_mds_is_read_and_its_hashes_are_checked(shared_embedded, home
     assert sorted(seen) == list(range(SAMPLES))
     with pytest.raises(forebay.ChecksumError, match="sha1"):
         len(forebay.Dataset(f"{home}/bad/", node=shared_embedded))
+    for wrong in (len(data) - 1, len(data) + 1):
+        shared_embedded.put(f"{home}/bad/index.json", json.dumps(index(right, wrong)).encode())
+        with pytest.raises(forebay.CorruptError):
+            len(forebay.Dataset(f"{home}/bad/", node=shared_embedded))
 
 
 def test_a_state_of_compressed_shards_resumes_on_another_world_size(shared_embedded, home):

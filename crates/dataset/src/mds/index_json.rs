@@ -114,8 +114,11 @@ impl MdsShard {
         match compression.split(':').next() {
             Some("gz") => Ok(Codec::Gzip),
             Some("zstd") => Ok(Codec::Zstd),
+            Some("bz2") => Ok(Codec::Bzip2),
+            Some("br") => Ok(Codec::Brotli),
+            Some("snappy") => Ok(Codec::Snappy),
             _ => {
-                let message = "the shards are compressed in a way that is not supported; zstd and gz are, \
+                let message = "the shards are compressed in a way that is not supported; zstd, gz, br, bz2 and snappy are, \
                                or write them without compression";
                 Err(Error::new(Kind::Unsupported, message).with("compression", compression))
             }

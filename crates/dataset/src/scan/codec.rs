@@ -2,15 +2,21 @@
 //!
 //! Output leaves in small pieces of one fixed buffer, so a shard that unpacks to a thousand times its size costs time, not memory. Trailing
 //! checksums of the codec are checked, and a stream that just stops is an error. `deflate.rs` is gzip and zlib; Zstandard's decoder
-//! does its own framing, with windows of up to 128 MiB.
+//! does its own framing, with windows of up to 128 MiB. The others are what MDS shards may be compressed with besides.
 
+mod brotli;
+mod bzip2;
 mod deflate;
+mod snappy;
 
 use forebay_core::{Error, Kind, Result};
 use zstd::stream::raw::{Decoder as RawZstd, InBuffer, Operation, OutBuffer};
 
+use self::bzip2::Bzip2;
 use crate::shard::Codec;
+use brotli::Brotli;
 use deflate::Deflate;
+use snappy::Snappy;
 
 const OUT_BYTES: usize = 128 << 10;
 
@@ -25,7 +31,10 @@ pub struct Decompressor {
 }
 
 enum Inner {
+    Brotli(Brotli),
+    Bzip2(Bzip2),
     Deflate(Deflate),
+    Snappy(Snappy),
     Zstd {
         decoder: RawZstd<'static>,
         /// Whether the last frame is complete.
@@ -44,6 +53,9 @@ impl Decompressor {
                 decoder: RawZstd::new().map_err(damaged)?,
                 is_between_frames: true,
             },
+            Codec::Bzip2 => Inner::Bzip2(Bzip2::default()),
+            Codec::Brotli => Inner::Brotli(Brotli::new()),
+            Codec::Snappy => Inner::Snappy(Snappy::new()),
         };
         Ok(Some(Self {
             kind,
@@ -66,7 +78,10 @@ impl Decompressor {
             if plain.is_empty() { Ok(()) } else { each(plain) }
         };
         match &mut self.kind {
+            Inner::Brotli(decoder) => decoder.push(bytes, &mut self.out, &mut hand_on),
+            Inner::Bzip2(decoder) => decoder.push(bytes, &mut self.out, &mut hand_on),
             Inner::Deflate(decoder) => decoder.push(bytes, &mut self.out, &mut hand_on),
+            Inner::Snappy(decoder) => decoder.push(bytes, &mut hand_on),
             Inner::Zstd {
                 decoder,
                 is_between_frames,
@@ -93,7 +108,10 @@ impl Decompressor {
     /// All compressed bytes have come. Errors: `Corrupt` if the stream is cut.
     pub fn finish(&mut self) -> Result<()> {
         let is_whole = match &self.kind {
+            Inner::Brotli(decoder) => decoder.is_whole(),
+            Inner::Bzip2(decoder) => decoder.is_whole(),
             Inner::Deflate(decoder) => decoder.is_whole(),
+            Inner::Snappy(decoder) => decoder.is_whole(),
             Inner::Zstd {
                 is_between_frames, ..
             } => *is_between_frames,
@@ -109,3 +127,6 @@ fn damaged(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     let message = "the compressed shard cannot be decompressed; it is damaged or was not uploaded whole";
     Error::new(Kind::Corrupt, message).caused_by(why)
 }
+
+#[cfg(test)]
+mod tests;

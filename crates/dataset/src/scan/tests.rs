@@ -32,6 +32,12 @@ fn zstd(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
 }
 
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
 fn scan(format: Format, bytes: &[u8], piece_bytes: usize) -> Result<ShardIndex> {
     let mut options = ScanOptions::new(format);
     options.tokens = Some(TokenWindows {
@@ -64,6 +70,7 @@ fn a_compressed_shard_has_the_samples_of_the_plain_one() {
         (Codec::Zlib, zlib(&plain)),
         (Codec::Zstd, zstd(&plain)),
         (Codec::Zstd, [zstd(&plain[..500]), zstd(&plain[500..])].concat()),
+        (Codec::Bzip2, bzip2(&plain)),
     ] {
         for piece_bytes in [1, 13, bytes.len()] {
             let index = open(scan(Format::TfRecord, &bytes, piece_bytes).unwrap());
@@ -85,15 +92,16 @@ fn a_compressed_shard_has_the_samples_of_the_plain_one() {
 #[test]
 fn a_cut_or_damaged_stream_is_corrupt() {
     let plain = records();
-    for bytes in [gzip(&plain), zlib(&plain), zstd(&plain)] {
+    for bytes in [gzip(&plain), zlib(&plain), zstd(&plain), bzip2(&plain)] {
         for end in (1..bytes.len()).step_by(7) {
             assert!(scan(Format::TfRecord, &bytes[..end], 100).is_err(), "{end}");
         }
         let mut damaged = bytes.clone();
-        let last = damaged.len() - 1;
-        damaged[last] ^= 0x40;
+        // In the checksum behind the data, and not in the bits that fill bzip2's last byte.
+        let at = damaged.len() - 3;
+        damaged[at] ^= 0x40;
         if bytes[0] != 0x28 {
-            // Zstandard's checksum is optional; gzip's and zlib's are not.
+            // Zstandard's checksum is optional; the others' are not.
             assert_eq!(
                 scan(Format::TfRecord, &damaged, 100).unwrap_err().kind(),
                 Kind::Corrupt
@@ -105,7 +113,7 @@ fn a_cut_or_damaged_stream_is_corrupt() {
 #[test]
 fn a_shard_that_unpacks_to_much_is_scanned_in_little_memory() {
     let zeros = vec![b' '; 64 << 20];
-    for bytes in [gzip(&zeros), zstd(&zeros)] {
+    for bytes in [gzip(&zeros), zstd(&zeros), bzip2(&zeros)] {
         let shard = scan(Format::Jsonl, &bytes, 100).unwrap();
         assert_eq!((shard.samples(), shard.record().stream_bytes), (0, 64 << 20));
     }
@@ -169,4 +177,25 @@ fn numbers_that_look_compressed_are_numbers() {
     bytes.resize(64, 0);
     let shard = scan(Format::Bin, &bytes, 64).unwrap();
     assert_eq!((shard.samples(), shard.record().codec), (8, Codec::None));
+}
+
+#[test]
+fn a_shard_that_does_not_unpack_to_the_promised_size_is_corrupt() {
+    let plain = records();
+    for bytes in [gzip(&plain), zstd(&plain), bzip2(&plain)] {
+        for promised in [0, plain.len() - 1, plain.len(), plain.len() + 1] {
+            let mut options = ScanOptions::new(Format::TfRecord);
+            options.stream_bytes = Some(promised as u64);
+            let record = ShardRecord::new("x", Format::TfRecord, bytes.len() as u64);
+            let mut scan = ShardScan::new(record, options);
+            let found = bytes.chunks(90).try_for_each(|piece| scan.push(piece));
+            let found = found.and_then(|()| scan.finish()).map_err(|error| error.kind());
+            let expected = if promised == plain.len() {
+                Ok(50)
+            } else {
+                Err(Kind::Corrupt)
+            };
+            assert_eq!(found.map(|shard| shard.samples()), expected, "{promised}");
+        }
+    }
 }

@@ -119,6 +119,7 @@ impl Build<'_> {
         let mut hashes = shard.hashes.as_ref().map(MdsHasher::new);
         let options = ScanOptions {
             codec: shard.codec,
+            stream_bytes: shard.stream_bytes,
             with_sha256: self.indexing.options.with_sha256,
             tokens: self.indexing.options.tokens.clone(),
             ..ScanOptions::new(shard.format)

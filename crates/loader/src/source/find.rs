@@ -178,6 +178,7 @@ fn flush(
             version,
             format,
             codec: None,
+            stream_bytes: None,
             hashes: None,
         });
     }
@@ -353,6 +354,7 @@ fn pick(bucket: &str, objects: Vec<ListedObject>, format: Format) -> Result<Vec<
             version: object.version,
             format,
             codec: None,
+            stream_bytes: None,
             hashes: None,
         })
     };
@@ -388,6 +390,7 @@ fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -
                 version: object.version.clone(),
                 format: Format::Mds,
                 codec: Some(shard.codec()?),
+                stream_bytes: Some(shard.raw_data.bytes),
                 hashes: Some(stored.clone()),
             }),
         }
