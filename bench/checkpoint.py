@@ -227,9 +227,8 @@ def views(args: argparse.Namespace, run: Run) -> None:
     processes = [context.Process(target=peers.open_views, args=job) for _ in range(4)]
     for process in processes:
         process.start()
-    for _ in processes:
-        ready.get(timeout=300)
-    used = sum(peers.pss_of_views(process.pid) for process in processes)
+    opened = [ready.get(timeout=300) for _ in processes]
+    used = sum(peers.pss(pid) - before for pid, before in opened)
     end.set()
     for process in processes:
         process.join()

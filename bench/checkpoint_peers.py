@@ -106,25 +106,22 @@ PEERS = {
 
 
 def open_views(socket: str, root: str, step: int, ready: Any, end: Any) -> None:
-    """A process that opens a model where the node keeps it, and looks at all of it."""
+    """A process that opens a model where the node keeps it, and looks at all of it; says what memory it had before."""
     with forebay.connect(socket) as node:
         found = forebay._native.CheckpointRoot(node._client, root).step(step)
+        before = pss(os.getpid())
         views = found.views(list(found.tensors()), 2)
-        total = sum(int(numpy.frombuffer(view, dtype=numpy.uint8)[::4096].sum(dtype=numpy.uint64)) for view in views)
-        ready.put(total)
+        for view in views:
+            numpy.frombuffer(view, dtype=numpy.uint8)[::4096].sum(dtype=numpy.uint64)
+        ready.put((os.getpid(), before))
         end.wait(300)
 
 
-def pss_of_views(pid: int) -> int:
-    """A process's share of memory that it has mapped from the node."""
-    total, is_mapped = 0, False
-    with open(f"/proc/{pid}/smaps") as file:
-        for line in file:
-            if "-" in line.split(" ", 1)[0]:
-                is_mapped = "memfd:" in line
-            elif is_mapped and line.startswith("Pss:"):
-                total += int(line.split()[1]) * 1024
-    return total
+def pss(pid: int) -> int:
+    """A process's memory that is not of files; what several have mapped counts in shares."""
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        counted = (line for line in file if line.startswith(("Pss_Anon:", "Pss_Shmem:")))
+        return sum(int(line.split()[1]) * 1024 for line in counted)
 
 
 def private_bytes(pid: int) -> int:
