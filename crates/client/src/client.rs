@@ -16,7 +16,7 @@ use crate::options::{Address, ClientOptions};
 use crate::region::{Filler, Region};
 use crate::remote::Remote;
 use crate::writer::{ObjectWriter, Upload};
-use crate::{ClientStats, Name, View, ViewHandle};
+use crate::{ClientStats, Name, Pieces, View, ViewHandle};
 
 /// A client of one node. Clones share everything; threads may use it at once.
 #[derive(Clone)]
@@ -149,6 +149,27 @@ impl Client {
             views.append(&mut on!(self, node => node.read(items))?);
         }
         Ok(views)
+    }
+
+    /// The same, as pieces where the node has them: for who looks at the bytes once, in order.
+    pub fn get_batch_pieces(&self, mut items: Vec<Item>) -> Result<Vec<Result<Pieces>>> {
+        let local = match &self.node {
+            Node::Local(local) => local,
+            Node::Remote(_) => {
+                let views = self.get_batch(items)?;
+                return Ok(views.into_iter().map(|view| view.map(Pieces::from)).collect());
+            }
+        };
+        let mut pieces = Vec::with_capacity(items.len());
+        while items.len() > BATCH_ITEMS_MAX {
+            let rest = items.split_off(BATCH_ITEMS_MAX);
+            pieces.append(&mut local.read_pieces(items)?);
+            items = rest;
+        }
+        if !items.is_empty() {
+            pieces.append(&mut local.read_pieces(items)?);
+        }
+        Ok(pieces)
     }
 
     /// Copies bytes of an object from `offset` on; returns how many, fewer than asked for only at the end of the object, and

@@ -25,6 +25,7 @@ mod listing;
 mod local;
 mod name;
 mod options;
+mod pieces;
 mod region;
 mod remote;
 mod save;
@@ -45,6 +46,7 @@ pub use forebay_core::wire::{
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;
 pub use options::{ClientOptions, Credentials, Interrupt};
+pub use pieces::Pieces;
 pub use region::Region;
 pub use save::{Save, SaveOptions, StagedSave, Survives, TensorPart};
 pub use stats::ClientStats;

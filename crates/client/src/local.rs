@@ -26,4 +26,4 @@ pub(crate) use region::LocalRegion;
 pub(crate) use save::LocalSave;
 pub(crate) use session::{Link, Local, State};
 pub(crate) use staging::StagingBuffer;
-pub(crate) use view::Mapped;
+pub(crate) use view::{Apart, Mapped};

@@ -130,6 +130,37 @@ fn large_pieces_of_several_segments_are_mapped_side_by_side() {
 }
 
 #[test]
+fn pieces_are_read_where_they_lie_and_their_lease_ends_with_them() {
+    let node = FakeNode::start();
+    // Neither large nor at pages: a view of them would be a copy.
+    let sizes = [1, 70_000, 5, MIB + 123];
+    let content = pattern(5, sizes.iter().sum());
+    scatter(&node, "apart", &content, &sizes);
+    let client = connect(&node);
+    let item = item("apart");
+    let pieces = client.get_batch_pieces(vec![item]).unwrap().remove(0).unwrap();
+    assert_eq!(
+        (pieces.bytes(), pieces.object_bytes()),
+        (content.len(), content.len() as u64)
+    );
+    for range in [
+        0..content.len(),
+        0..1,
+        1..2,
+        69_999..70_007,
+        70_006..70_006,
+        70_001..content.len(),
+    ] {
+        let bytes: Vec<u8> = pieces.slices(range.clone()).flatten().copied().collect();
+        assert!(bytes == content[range.clone()], "{range:?} differs");
+    }
+    assert_eq!(pieces.slices(0..content.len()).count(), sizes.len());
+    assert_eq!(client.stats().copied_bytes, 0);
+    drop(pieces);
+    until("the lease is given back", || node.books().holders() == 0);
+}
+
+#[test]
 fn pieces_of_a_new_node_are_never_taken_for_those_of_the_old_one() {
     let folder = fixture::Folder::new();
     let sizes = [MIB, 2 * MIB];

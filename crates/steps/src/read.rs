@@ -149,10 +149,10 @@ impl Step {
 
     fn read_straight(&self, reads: Vec<Read<'_>>, proofs: &Proofs) -> Result<u64> {
         let fetches: Vec<Fetch<'_>> = reads.iter().map(Read::fetch).collect();
-        let views = self.fetch(&fetches)?;
+        let found = self.fetch_pieces(&fetches)?;
         let mut read_bytes = 0;
-        for (read, view) in reads.into_iter().zip(views) {
-            read_bytes += view.len() as u64;
+        for (read, pieces) in reads.into_iter().zip(found) {
+            read_bytes += pieces.bytes() as u64;
             for job in read.jobs {
                 let first = job.part.bytes.range[0];
                 let blocks = plan::blocks_of(&job.bytes);
@@ -165,13 +165,17 @@ impl Step {
                 for block in blocks {
                     let range = plan::bytes_of(&(block..block + 1), job.part.bytes.bytes());
                     let from = (first + range.start - read.range.start) as usize;
-                    let bytes = &view[from..from + (range.end - range.start) as usize];
-                    proof.compare(block, bytes)?;
+                    let to = from + (range.end - range.start) as usize;
+                    let crc = pieces.slices(from..to).fold(0, crc32c::crc32c_append);
+                    proof.compare_crc(block, crc)?;
                     let wanted = range.start.max(job.bytes.start)..range.end.min(job.bytes.end);
-                    let target =
-                        (wanted.start - job.bytes.start) as usize..(wanted.end - job.bytes.start) as usize;
-                    let source = (wanted.start - range.start) as usize..(wanted.end - range.start) as usize;
-                    job.target[target].copy_from_slice(&bytes[source]);
+                    let source = from + (wanted.start - range.start) as usize
+                        ..from + (wanted.end - range.start) as usize;
+                    let mut target = (wanted.start - job.bytes.start) as usize;
+                    for slice in pieces.slices(source) {
+                        job.target[target..target + slice.len()].copy_from_slice(slice);
+                        target += slice.len();
+                    }
                 }
             }
         }
@@ -233,7 +237,12 @@ pub(crate) struct Proof<'a> {
 impl Proof<'_> {
     /// Compares a block of the extent with its checksum.
     pub(crate) fn compare(&self, block: u64, bytes: &[u8]) -> Result<()> {
-        if self.crcs.get(block as usize) == Some(&crc32c::crc32c(bytes)) {
+        self.compare_crc(block, crc32c::crc32c(bytes))
+    }
+
+    /// Compares the checksum of a block with what it should be.
+    fn compare_crc(&self, block: u64, crc: u32) -> Result<()> {
+        if self.crcs.get(block as usize) == Some(&crc) {
             return Ok(());
         }
         let [first, end] = self.extent.range;

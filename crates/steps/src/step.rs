@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use forebay_checkpoint::Manifest;
 use forebay_checkpoint::manifest::{Extent, Object, ObjectKind, Tensor};
-use forebay_client::{Item, ItemRange, View};
+use forebay_client::{Item, ItemRange, Pieces, View};
 use forebay_core::{Error, Kind, Result};
 
 use crate::Root;
@@ -119,6 +119,23 @@ impl Step {
 
     /// Bytes of files, one view for each, as long as asked for; one call.
     pub(crate) fn fetch(&self, fetches: &[Fetch<'_>]) -> Result<Vec<View>> {
+        let views = self.root.client().get_batch(self.items(fetches)?)?;
+        let named = views.into_iter().zip(fetches);
+        named
+            .map(|(view, fetch)| self.whole(view, fetch, |view| (view.len(), view.object_bytes())))
+            .collect()
+    }
+
+    /// The same, where the node has them.
+    pub(crate) fn fetch_pieces(&self, fetches: &[Fetch<'_>]) -> Result<Vec<Pieces>> {
+        let pieces = self.root.client().get_batch_pieces(self.items(fetches)?)?;
+        let named = pieces.into_iter().zip(fetches);
+        named
+            .map(|(one, fetch)| self.whole(one, fetch, |one| (one.bytes(), one.object_bytes())))
+            .collect()
+    }
+
+    fn items(&self, fetches: &[Fetch<'_>]) -> Result<Vec<Item>> {
         let mut items = Vec::with_capacity(fetches.len());
         for fetch in fetches {
             let bytes = fetch.range.end - fetch.range.start;
@@ -131,27 +148,32 @@ impl Step {
                 version: None,
             });
         }
-        let views = self.root.client().get_batch(items)?;
-        let named = views.into_iter().zip(fetches);
-        named.map(|(view, fetch)| self.whole(view, fetch)).collect()
+        Ok(items)
     }
 
-    fn whole(&self, view: Result<View>, fetch: &Fetch<'_>) -> Result<View> {
+    /// Whether it has as many bytes as asked for; `measure` gives its bytes and those of the whole file.
+    fn whole<T>(
+        &self,
+        found: Result<T>,
+        fetch: &Fetch<'_>,
+        measure: impl Fn(&T) -> (usize, u64),
+    ) -> Result<T> {
         let path = self.path(fetch.file);
         let asked = fetch.range.end - fetch.range.start;
-        let view = view.map_err(|error| {
+        let found = found.map_err(|error| {
             self.about_file(error, path)
                 .with("tensor", fetch.for_name)
                 .with("bytes", format!("{}-{}", fetch.range.start, fetch.range.end))
         })?;
-        if view.len() as u64 == asked {
-            return Ok(view);
+        let (bytes, file_bytes) = measure(&found);
+        if bytes as u64 == asked {
+            return Ok(found);
         }
         Err(too_short()
             .with("file", path)
             .with("tensor", fetch.for_name)
             .with("bytes", format!("{}-{}", fetch.range.start, fetch.range.end))
-            .with("file_bytes", view.object_bytes()))
+            .with("file_bytes", file_bytes))
     }
 
     /// A file that is missing from a step that is still there is damage; else the step was pruned.

@@ -12,7 +12,8 @@ use super::leases::Share;
 use super::pool::{Again, Taken};
 use super::segments::Segment;
 use super::session::Local;
-use super::view::{Hold, Seen, see, total_bytes};
+use super::view::{Apart, Hold, Seen, see, total_bytes};
+use crate::pieces::Pieces;
 use crate::stats::add;
 use crate::view::{Bytes, Origin, View, ViewHandle};
 use crate::wait::Wait;
@@ -29,6 +30,27 @@ struct Leased {
 impl Local {
     /// One view or failure for each item, in order. Asked again as a whole if the node was replaced in the middle.
     pub(crate) fn read(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<View>>> {
+        let (items, seen) = self.ask_for(items, |leased, mappings, generation| {
+            self.see_one(leased, mappings, generation)
+        })?;
+        let named = items.into_iter().zip(seen);
+        Ok(named
+            .map(|(item, seen)| seen.map(|parts| parts.named(item)))
+            .collect())
+    }
+
+    /// The same, as pieces where the node has them.
+    pub(crate) fn read_pieces(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<Pieces>>> {
+        let (_, seen) = self.ask_for(items, |leased, mappings, _| self.see_apart(leased, mappings))?;
+        Ok(seen)
+    }
+
+    /// Gives the items back, and what was seen of each.
+    fn ask_for<T>(
+        self: &Arc<Self>,
+        items: Vec<Item>,
+        see: impl Fn(Leased, &Mappings, u64) -> Result<T>,
+    ) -> Result<(Vec<Item>, Vec<Result<T>>)> {
         let wait = Wait::start(&self.options);
         let grace = wait.with_grace();
         let count = items.len();
@@ -39,25 +61,23 @@ impl Local {
         let seen = self.with_connection(Again::Harmless, &wait, |taken| {
             let answer = taken.ask(&request, &grace)?;
             match answer {
-                Answer::Read(found) if found.len() == count => self.see_all(taken, found, &grace),
+                Answer::Read(found) if found.len() == count => self.see_all(taken, found, &grace, &see),
                 other => Err(taken.connection().misunderstood(&other)),
             }
         })?;
         let Request::Read { items, .. } = request else {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), Vec::new()));
         };
-        let named = items.into_iter().zip(seen);
-        Ok(named
-            .map(|(item, seen)| seen.map(|parts| parts.named(item)))
-            .collect())
+        Ok((items, seen))
     }
 
-    fn see_all(
+    fn see_all<T>(
         self: &Arc<Self>,
         taken: &mut Taken<'_>,
         found: Vec<Result<Found, Failure>>,
         wait: &Wait,
-    ) -> Result<Vec<Result<Unnamed>>> {
+        see: impl Fn(Leased, &Mappings, u64) -> Result<T>,
+    ) -> Result<Vec<Result<T>>> {
         let (leased, mut mappings) = self.hold_all(taken, found)?;
         for found in leased.iter().flatten().map(|leased| &leased.found) {
             let keep = found.sources.copied == 0;
@@ -74,7 +94,7 @@ impl Local {
         let generation = taken.generation;
         let seen = leased
             .into_iter()
-            .map(|leased| self.see_one(leased?, &mappings, generation));
+            .map(|leased| see(leased?, &mappings, generation));
         Ok(seen.collect())
     }
 
@@ -193,6 +213,18 @@ impl Local {
         };
         let origin = matches!(bytes, Bytes::Mapped(_)).then_some(Origin { generation, view });
         Ok(Unnamed { found, bytes, origin })
+    }
+
+    fn see_apart(&self, leased: Leased, mappings: &Mappings) -> Result<Pieces> {
+        let Leased { mut found, hold } = leased;
+        self.counters.count_sources(&found.sources);
+        let (Some(view), Some(hold)) = (found.view.take(), hold) else {
+            return Ok(Pieces::none(found.object_bytes));
+        };
+        let segments = segments_of(&view.parts, mappings)?;
+        let apart = Apart::new(&view.parts, segments, hold)?;
+        add(&self.counters.mapped_bytes, apart.bytes() as u64);
+        Ok(Pieces::apart(found.object_bytes, apart))
     }
 
     /// A share in the view of another process; `None` if its lease has ended.

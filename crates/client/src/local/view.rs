@@ -3,7 +3,7 @@
 //! Bytes that lie together are read where they are. Large pieces of several segments are mapped once more, side by side, into a
 //! range of addresses of their own, without a descriptor (`mremap` of a shared mapping with an old size of zero makes a second one).
 //! Such a range is kept for the next view of the same parts, because mapping it again would cost its page faults again.
-//! Small or many pieces are copied, and the lease ends at once; the statistics show it.
+//! Small or many pieces are copied, and the lease ends at once; the statistics show it. Who can do with pieces gets them as they lie ([`Apart`]).
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
 use std::ptr::NonNull;
@@ -192,5 +192,61 @@ impl Mapped {
         // SAFETY: `start` and `bytes` were checked against the mapping that `memory` keeps; the node never writes to these bytes while the
         // lease in `_hold` lives, and abandons the memory instead when the lease is taken away.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+/// Parts of an answer where they lie, under one lease.
+pub(crate) struct Apart {
+    /// Where each begins among the bytes of all, and in memory.
+    parts: Vec<(usize, NonNull<u8>)>,
+    bytes: usize,
+    // Dropped in this order: first the addresses, then the lease.
+    _segments: Vec<Arc<Segment>>,
+    _hold: Hold,
+}
+
+// SAFETY: read-only memory that is kept mapped by `_segments` and unchanged by `_hold`.
+unsafe impl Send for Apart {}
+// SAFETY: as above.
+unsafe impl Sync for Apart {}
+
+impl Apart {
+    /// `segments` has one entry for each part.
+    pub(super) fn new(parts: &[ViewPart], segments: Vec<Arc<Segment>>, hold: Hold) -> Result<Self> {
+        let bytes = total_bytes(parts)?;
+        let mut placed = Vec::with_capacity(parts.len());
+        let mut first = 0;
+        for (part, segment) in parts.iter().zip(&segments) {
+            placed.push((first, segment.place(part)?));
+            first += usize::try_from(part.bytes).expect("checked by `total_bytes`");
+        }
+        Ok(Self {
+            parts: placed,
+            bytes,
+            _segments: segments,
+            _hold: hold,
+        })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The number of the part that has this byte.
+    pub(crate) fn piece_with(&self, byte: usize) -> usize {
+        self.parts
+            .partition_point(|(first, _)| *first <= byte)
+            .saturating_sub(1)
+    }
+
+    /// Where a part begins among the bytes of all, and its bytes.
+    pub(crate) fn piece(&self, number: usize) -> (usize, &[u8]) {
+        let (first, start) = self.parts[number];
+        let end = self.parts.get(number + 1).map_or(self.bytes, |(next, _)| *next);
+        // SAFETY: all of the part lies in its segment's mapping, as `place` checked, which `_segments` keeps; the node never writes to these bytes
+        // while the lease in `_hold` lives, and abandons the memory instead when the lease is taken away.
+        (first, unsafe {
+            std::slice::from_raw_parts(start.as_ptr(), end - first)
+        })
     }
 }
