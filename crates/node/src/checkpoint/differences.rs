@@ -261,11 +261,14 @@ async fn encode(
     }
     let part = part.clone();
     let _turn = saves.hashing_turn().await?;
-    let encoded = tokio::task::spawn_blocking(move || {
+    let encode = move || {
         let (stored, frames) = part.encode(&stored, &frames, &mut codec)?;
         Ok((codec, stored, frames))
-    });
-    encoded
+    };
+    let encoded = async move { tokio::task::spawn_blocking(encode).await };
+    saves
+        .quiet()
+        .run(encoded)
         .await
         .map_err(|why| Error::new(Kind::Internal, "an encoding was stopped").caused_by(why))?
 }

@@ -219,7 +219,7 @@ pub(super) async fn write(
     }
     save.count_reused(reused_bytes);
     let file = if body.len() > 1 {
-        Some(put(save, staged.number, &body, &parts).await?)
+        Some(put(saves, save, staged.number, &body, &parts).await?)
     } else {
         None
     };
@@ -252,7 +252,13 @@ async fn differ(
 }
 
 /// Writes header and parts as a file.
-async fn put(save: &Save, number: u32, body: &[Bytes], parts: &[WrittenPart]) -> Result<DataFile> {
+async fn put(
+    saves: &Saves,
+    save: &Save,
+    number: u32,
+    body: &[Bytes],
+    parts: &[WrittenPart],
+) -> Result<DataFile> {
     let file = DataFile {
         path: save.path(&names::data_file(save.begin.rank, number)),
         bytes: body.iter().map(|piece| piece.len() as u64).sum(),
@@ -262,7 +268,8 @@ async fn put(save: &Save, number: u32, body: &[Bytes], parts: &[WrittenPart]) ->
     fail_point("before-file");
     let content = content_of(&file, parts);
     save.persist("write a data file", || {
-        save.lake.put_data(&file.path, &content, body)
+        let put = save.lake.put_data(&file.path, &content, body);
+        saves.quiet().run(put)
     })
     .await?;
     fail_point("after-file");
@@ -297,8 +304,10 @@ fn file_bytes(staged: &StagedFile, part: &StagedPart) -> Bytes {
 async fn hash(saves: &Saves, save: &Save, staged: &Arc<StagedFile>) -> Result<Vec<Digests>> {
     let _turn = saves.hashing_turn().await?;
     let (staged, sha256) = (Arc::clone(staged), save.begin.sha256);
-    let digests = tokio::task::spawn_blocking(move || staged.digest(sha256));
-    digests
+    let digests = async move { tokio::task::spawn_blocking(move || staged.digest(sha256)).await };
+    saves
+        .quiet()
+        .run(digests)
         .await
         .map_err(|why| Error::new(Kind::Internal, "a hash was stopped").caused_by(why))
 }

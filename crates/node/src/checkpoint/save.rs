@@ -6,6 +6,7 @@
 //! Limits: parts, bytes of objects, and the queue between client and task.
 
 mod bring;
+mod open;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use super::record::StagedObject;
 use super::run_lake::RunLake;
 
 pub(super) use bring::{object_kind, out_of_arena};
+pub(crate) use open::OpenSave;
 
 /// Files and objects that wait for the task; who brings more waits as well.
 pub(super) const QUEUE_MAX: usize = 64;
@@ -482,19 +484,4 @@ fn may_get_better(error: &Error) -> bool {
 
 fn given_up() -> Error {
     Error::new(Kind::Cancelled, "the save was given up; nothing was committed")
-}
-
-/// The client's end of a save. Dropping it before the save was staged gives the save up.
-#[derive(Debug)]
-pub(crate) struct OpenSave(pub(crate) Arc<Save>);
-
-impl Drop for OpenSave {
-    fn drop(&mut self) {
-        if self.0.state().phase == SavePhase::Open {
-            self.0.give_up(Error::new(
-                Kind::Cancelled,
-                "the client ended before it handed the save over; nothing was committed",
-            ));
-        }
-    }
 }

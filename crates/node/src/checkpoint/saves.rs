@@ -19,9 +19,11 @@ use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::copying::Copying;
 use super::disk::{Disk, Piece, Promise};
+use super::quiet::Quiet;
 use super::run_lake::RunLake;
-use super::save::{Parts, Save, Work};
+use super::save::{OpenSave, Parts, Save, Work};
 use super::stats::{self, Counters, SaveStats};
 use super::work;
 
@@ -46,6 +48,8 @@ pub(crate) struct Saves {
     counters: Counters,
     state: Mutex<State>,
     hashing: Semaphore,
+    copying: Arc<Copying>,
+    quiet: Quiet,
     /// Goes up when a record is written or a save ends.
     news: watch::Sender<u64>,
 }
@@ -91,6 +95,8 @@ impl Saves {
             counters: Counters::default(),
             state: Mutex::default(),
             hashing: Semaphore::new(cores),
+            copying: Copying::new(),
+            quiet: Quiet::default(),
             news: watch::Sender::new(0),
         })
     }
@@ -334,8 +340,24 @@ impl Saves {
         self.news.subscribe()
     }
 
+    /// The client's end of a save that has begun; as long as it fills the save, files wait.
+    pub(crate) fn opened(&self, save: Arc<Save>) -> OpenSave {
+        OpenSave::new(save, self.copying.begin())
+    }
+
+    /// Somebody waits for files to leave the arena.
+    pub(crate) fn press(&self) {
+        self.copying.press();
+    }
+
+    /// Threads for what is heavy.
+    pub(super) fn quiet(&self) -> &Quiet {
+        &self.quiet
+    }
+
     /// Waits for a turn to keep a core busy.
     pub(super) async fn hashing_turn(&self) -> Result<SemaphorePermit<'_>> {
+        self.copying.quiet().await;
         let turn = self.hashing.acquire().await;
         turn.map_err(|why| Error::new(Kind::Internal, "the saver has ended").caused_by(why))
     }

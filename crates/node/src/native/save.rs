@@ -3,6 +3,7 @@
 //! The session holds the client's end of an open save, so that the death of a process gives up what it had not handed over. Everything else is the saver's
 //! (`crate::checkpoint`). Who may use a bucket may see and end the saves below it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use serde_json::{Map, Value};
 use super::connection::Context;
 use super::sessions::random;
 use super::write::body;
-use crate::checkpoint::{NewSave, OpenSave, RunLake, Save, attempt_of};
+use crate::checkpoint::{NewSave, RunLake, Save, attempt_of};
 
 /// Ranks that save together.
 const WORLD_SIZE_MAX: u32 = 1 << 16;
@@ -45,7 +46,7 @@ pub(super) async fn begin(context: &Context, begin: BeginSave) -> Result<Answer>
         attempt: save.attempt.clone(),
         file_bytes_max: saves.file_bytes_max(),
     };
-    context.session.add_save(OpenSave(save))?;
+    context.session.add_save(saves.opened(save))?;
     Ok(answer)
 }
 
@@ -84,21 +85,32 @@ fn tree(text: &str) -> Result<Value> {
 pub(super) async fn file(context: &Context, file: SaveFile) -> Result<Answer> {
     let save = context.session.save(&file.save)?;
     let bytes = body(context, file.from.buffer, file.from.bytes)?;
-    save.add_file(file, bytes).await?;
-    Ok(Answer::Done)
+    brought(context, save.add_file(file, bytes)).await
 }
 
 pub(super) async fn object(context: &Context, object: SaveObject) -> Result<Answer> {
     let save = context.session.save(&object.save)?;
     let bytes = body(context, object.from.buffer, object.from.bytes)?;
-    save.add_object(object.name, &object.kind, bytes).await?;
+    brought(context, save.add_object(object.name, &object.kind, bytes)).await
+}
+
+/// Adds something; where it has to wait for what was added before, that need not wait for the client any longer.
+async fn brought(context: &Context, adding: impl Future<Output = Result<()>>) -> Result<Answer> {
+    let mut adding = pin!(adding);
+    tokio::select! {
+        biased;
+        added = &mut adding => return added.map(|()| Answer::Done),
+        () = std::future::ready(()) => context.parts.saves.press(),
+    }
+    adding.await?;
     Ok(Answer::Done)
 }
 
 pub(super) async fn stage(context: &Context, id: &str) -> Result<Answer> {
-    let state = context.session.save(id)?.stage().await?;
+    let staged = context.session.save(id)?.stage().await;
+    // One that failed has ended too: nobody fills it any more.
     context.session.remove_save(id);
-    Ok(Answer::Saves(vec![state]))
+    Ok(Answer::Saves(vec![staged?]))
 }
 
 pub(super) async fn states(context: &Context, save: Option<&str>, wait_ms: u32) -> Result<Answer> {

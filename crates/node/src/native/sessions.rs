@@ -192,13 +192,13 @@ impl Session {
             let message = "this client has too many saves open; stage or abort some";
             return Err(Error::new(Kind::Busy, message).with("saves_max", SAVES_MAX));
         }
-        saves.insert(save.0.id.clone(), save);
+        saves.insert(save.save.id.clone(), save);
         Ok(())
     }
 
     /// An open save of this session.
     pub(super) fn save(&self, id: &str) -> Result<Arc<Save>> {
-        let save = self.saves.lock().get(id).map(|open| Arc::clone(&open.0));
+        let save = self.saves.lock().get(id).map(|open| Arc::clone(&open.save));
         save.ok_or_else(|| {
             let message = "this client has no open save of this name; begin one, and stage it once";
             Error::new(Kind::NotFound, message).with("save", id)

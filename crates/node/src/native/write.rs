@@ -30,8 +30,12 @@ pub(super) async fn allocate(context: &Context, bytes: u64) -> Result<Answer> {
     let uid = context.session.peer.uid;
     // Fresh memory takes a while.
     let allocated = tokio::task::spawn_blocking(move || staging.allocate(uid, bytes)).await;
-    let buffer =
-        allocated.map_err(|why| Error::new(Kind::Internal, "memory could not be had").caused_by(why))??;
+    let allocated =
+        allocated.map_err(|why| Error::new(Kind::Internal, "memory could not be had").caused_by(why))?;
+    if allocated.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+        context.parts.saves.press();
+    }
+    let buffer = allocated?;
     let place = BufferPlace {
         buffer: buffer.id().0,
         bytes: buffer.bytes(),

@@ -99,6 +99,13 @@ impl World {
     }
 
     async fn staged(&self, step: u64) -> Arc<Save> {
+        let save = self.filled(step).await;
+        assert_eq!(save.stage().await.unwrap().phase, SavePhase::Staged);
+        save
+    }
+
+    /// A save that has a file.
+    async fn filled(&self, step: u64) -> Arc<Save> {
         let save = self.saves.begin(self.new_save(step)).await.unwrap();
         let bytes = vec![step as u8; 1000];
         let part = SavePart {
@@ -118,7 +125,6 @@ impl World {
             parts: vec![part],
         };
         save.add_file(file, bytes.into()).await.unwrap();
-        assert_eq!(save.stage().await.unwrap().phase, SavePhase::Staged);
         save
     }
 }
@@ -213,4 +219,30 @@ async fn a_stopping_node_finishes_what_is_staged_and_takes_nothing_more() {
     assert_eq!(save.state().phase, SavePhase::Durable);
     let error = world.saves.begin(world.new_save(2)).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Unavailable);
+}
+
+#[tokio::test]
+async fn files_wait_until_nobody_copies_any_more() {
+    let world = world(Duration::ZERO).await;
+    let trainer = world.saves.opened(world.filled(1).await);
+    // Another save is handed over meanwhile; its files wait as well.
+    let save = world.staged(2).await;
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((trainer.save.state().files, save.state().files), (0, 0));
+    trainer.save.stage().await.unwrap();
+    let first = Arc::clone(&trainer.save);
+    drop(trainer);
+    assert_eq!(save.wait(LONG).await.phase, SavePhase::Durable);
+    assert_eq!(first.wait(LONG).await.phase, SavePhase::Durable);
+}
+
+#[tokio::test]
+async fn files_of_an_open_save_leave_a_full_arena() {
+    let world = world(Duration::ZERO).await;
+    let trainer = world.saves.opened(world.filled(1).await);
+    world.saves.press();
+    let state = until(&trainer.save, "the file is in the lake", |state| state.files == 1).await;
+    assert_eq!(state.phase, SavePhase::Open);
 }
