@@ -159,7 +159,8 @@ impl RequestContext {
             ram_bytes = end.ram_bytes,
             nvme_bytes = end.nvme_bytes,
             lake_bytes = end.lake_bytes,
-            duration_ms = end.duration.as_secs_f64() * 1000.0,
+            // Whole microseconds: a log is read by people.
+            duration_ms = (end.duration.as_secs_f64() * 1e6).round() / 1e3,
             complete,
             request_id = self.id,
             "request"
