@@ -18,7 +18,8 @@ pub(super) fn mds<'py>(py: Python<'py>, value: &MdsValue<'_>) -> PyResult<Bound<
         MdsValue::Int(number) => number.into_pyobject(py)?.into_any(),
         MdsValue::Uint(number) => number.into_pyobject(py)?.into_any(),
         MdsValue::Float(number) => number.into_pyobject(py)?.into_any(),
-        MdsValue::Number(text) => number(py, text)?,
+        MdsValue::Number(text) => py.import("builtins")?.getattr("int")?.call1((*text,))?,
+        MdsValue::Decimal(text) => py.import("decimal")?.getattr("Decimal")?.call1((*text,))?,
         MdsValue::Array(array) => ndarray(py, array)?,
         MdsValue::Image {
             width,
@@ -37,14 +38,6 @@ pub(super) fn mds<'py>(py: Python<'py>, value: &MdsValue<'_>) -> PyResult<Bound<
             list.into_any()
         }
     })
-}
-
-/// A number that 64 bits cannot hold, or with decimal places.
-fn number<'py>(py: Python<'py>, text: &str) -> PyResult<Bound<'py, PyAny>> {
-    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-') {
-        return py.import("builtins")?.getattr("int")?.call1((text,));
-    }
-    py.import("decimal")?.getattr("Decimal")?.call1((text,))
 }
 
 fn ndarray<'py>(py: Python<'py>, array: &MdsArray<'_>) -> PyResult<Bound<'py, PyAny>> {

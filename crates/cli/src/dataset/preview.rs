@@ -77,7 +77,7 @@ fn mds(encoding: &str, bytes: &[u8]) -> Option<String> {
         MdsValue::Int(number) => Some(number.to_string()),
         MdsValue::Uint(number) => Some(number.to_string()),
         MdsValue::Float(number) => Some(number.to_string()),
-        MdsValue::Number(number) => Some(number.to_owned()),
+        MdsValue::Number(number) | MdsValue::Decimal(number) => Some(number.to_owned()),
         MdsValue::Array(array) => Some(format!("{} {:?}", array.dtype, array.shape)),
         MdsValue::Image {
             width, height, mode, ..

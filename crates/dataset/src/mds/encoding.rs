@@ -23,8 +23,10 @@ pub enum MdsValue<'a> {
     Uint(u64),
     /// `float16` to `float64`, `str_float`.
     Float(f64),
-    /// `str_decimal`, and a `str_int` that no 64-bit number can hold: the number as text.
+    /// A `str_int` that no 64-bit number can hold: the number as text.
     Number(&'a str),
+    /// `str_decimal`: the number as text.
+    Decimal(&'a str),
     /// `ndarray`.
     Array(MdsArray<'a>),
     /// `pil`: pixels as Pillow has them.
@@ -70,7 +72,7 @@ impl MdsEncoding {
                 }
             }
             Self::TextFloat => MdsValue::Float(text()?.trim().parse().ok()?),
-            Self::TextDecimal => MdsValue::Number(text()?),
+            Self::TextDecimal => MdsValue::Decimal(text()?),
             Self::Pil => pil(bytes)?,
             Self::JpegArray => MdsValue::List(bodies(bytes)?.into_iter().map(MdsValue::Bytes).collect()),
             Self::ListPil => {

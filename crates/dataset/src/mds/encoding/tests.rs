@@ -37,7 +37,8 @@ fn numbers_have_their_width_and_sign() {
             MdsValue::Number("123456789012345678901234567890"),
         ),
         ("str_float", b"1e-3", MdsValue::Float(0.001)),
-        ("str_decimal", b"3.10", MdsValue::Number("3.10")),
+        ("str_decimal", b"3.10", MdsValue::Decimal("3.10")),
+        ("str_decimal", b"3", MdsValue::Decimal("3")),
     ] {
         assert_eq!(decode(encoding, bytes), value, "{encoding}");
     }
