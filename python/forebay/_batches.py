@@ -109,7 +109,9 @@ def decode_batch(batch: _native.Batch, dataset: Dataset) -> DecodedBatch:
             columns[name] = _where_there(_fields.decode(batch, name, "auto", encodings), [name in one for one in there])
         return DecodedBatch(batch, columns, dataset)
     for name, how in dataset._fields.items():
-        if name in _fields.ABOUT:
+        if name == _fields.KEY and name in opened.fields:
+            columns[name] = _fields.decode(batch, name, "auto", encodings)
+        elif name in _fields.ABOUT:
             columns[name] = Column(_fields.about(batch, name))
         elif dataset._is_about(name):
             columns[name] = Column(opened.column(name, batch.numbers()))

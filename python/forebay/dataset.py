@@ -123,7 +123,9 @@ class Dataset:
     def _open(self, rebuild: str | None, progress: Progress | bool | None) -> None:
         options = {**self._options, "rebuild": rebuild or self._options["rebuild"]}
         if self._fields is not None:
-            options["fields"] = [name for name in self._fields if not self._is_about(name)]
+            # Where the data has a field of keys (MDS, Parquet), that is read; else the keys that the format has.
+            asked = (name for name in self._fields if name == _fields.KEY or not self._is_about(name))
+            options["fields"] = list(asked)
         tell = _print_progress if progress is True else progress or None
         opened = _native.Dataset(self.node._client, self._names, options, tell)
         if self._fingerprint is not None and opened.fingerprint != self._fingerprint:

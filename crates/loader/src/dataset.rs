@@ -16,6 +16,7 @@ use forebay_dataset::order::{Fingerprint, Shape, ShardSize, Subset};
 use forebay_dataset::raw::Labels;
 use forebay_dataset::shard::{Codec, Format, Layout, ShardRecord};
 use forebay_dataset::tokens::TokenWindows;
+use forebay_dataset::write::KEY_FIELD;
 
 use crate::fetch::fetch;
 use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
@@ -159,7 +160,7 @@ impl Dataset {
     pub fn open<S: AsRef<str>>(
         client: &Client,
         names: &[S],
-        options: DatasetOptions,
+        mut options: DatasetOptions,
         progress: Option<OnProgress<'_>>,
     ) -> Result<Self> {
         let source = source::find(client, names, options.format)?;
@@ -171,6 +172,9 @@ impl Dataset {
         let names: HashMap<Box<str>, Arc<str>> = names
             .map(|name| (name.as_str().into(), name.as_str().into()))
             .collect();
+        // Where no field has this name, the samples have keys of their own.
+        let is_there = |field: &String| field != KEY_FIELD || names.contains_key(field.as_str());
+        options.fields.retain(is_there);
         if let Some(unknown) = options
             .fields
             .iter()

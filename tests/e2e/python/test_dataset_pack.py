@@ -130,6 +130,22 @@ def test_parquet_becomes_mds_unless_it_has_nulls(parquet, tmp_path):
             assert (sample["price"], sample["tokens"], sample["day"]) == (row["price"], row["tokens"], str(row["day"]))
 
 
+@pytest.mark.parametrize("format", ["tar", "mds", "parquet"])
+def test_keys_are_read_by_name_in_every_format_that_keeps_them(tmp_path, format):
+    import forebay as package
+
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "0.tar").write_bytes(tar_shard(range(SAMPLES)))
+    forebay("pack", source, tmp_path / "lake" / format, "--format", format)
+    with package.open(f"file://{tmp_path}") as node:
+        ds = package.Dataset(f"lake/{format}/", fields={"__key__": str, "bin": "bytes"}, node=node)
+        assert [sample["__key__"] for sample in ds] == [f"{number:06}" for number in range(SAMPLES)]
+        assert bytes(ds[7]["bin"]) == picture(7)
+        (batch,) = ds.loader(batch_size=SAMPLES)
+        assert list(batch["__key__"]) == [f"{number:06}" for number in range(SAMPLES)]
+
+
 def test_every_format_can_be_looked_into(tars, parquet, tmp_path):
     import numpy as np
 
