@@ -240,7 +240,8 @@ class Dataset:
             iterable: `False`: by number, for torch's samplers. `True`: in the order of a loader, split over ranks and
                 workers, with the `state_dict` that torchdata's `StatefulDataLoader` saves.
             options: For the iterable form: those of `loader`. With `batch_size` it gives whole batches (`DataLoader(…,
-                batch_size=None)`), without it single samples.
+                batch_size=None)`), without it single samples, in runs of 32: what does not fill the last run of every
+                rank is dropped, or filled up with `tail="pad"`.
 
         """
         from forebay import _torch_data
@@ -256,7 +257,8 @@ class Dataset:
 
         Args:
             output_signature: What a sample or batch is, as `tf.data.Dataset.from_generator` wants it.
-            batch_size: Samples of a batch.
+            batch_size: Samples of a batch. Single samples come in runs of 32: what does not fill the last run of every
+                rank is dropped, or filled up with `tail="pad"`.
             options: Those of `loader`.
 
         """

@@ -28,7 +28,7 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
 ];
 
 /// Environments that get the wheel of our own package.
-const WITH_WHEEL: [&str; 3] = ["python", "torch", OLDEST_TORCH];
+const WITH_WHEEL: [&str; 6] = ["python", "torch", OLDEST_TORCH, "mosaicml", "tensorflow", "orbax"];
 
 /// The oldest torch that is supported; tests of checkpoints find its interpreter by this variable.
 const OLDEST_TORCH: &str = "torch-oldest";
