@@ -197,6 +197,8 @@ class Checkpoints:
         """
         begun = time.monotonic()
         step = operator.index(step)
+        if step < 0:
+            raise InvalidInputError(f"steps are counted from 0 on; there is no step {step}")
         try:
             return self._save(step, state, {} if metadata is None else dict(metadata), supersede, begun)
         except ForebayError as error:

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 from forebay import _native
 from forebay._torch import as_buffer
 from forebay._writer import ObjectWriter
-from forebay.errors import AlreadyExistsError, ForebayError, NotFoundError, PreconditionFailedError, UnsupportedError
+from forebay.errors import (
+    AlreadyExistsError,
+    ForebayError,
+    InvalidInputError,
+    NotFoundError,
+    PreconditionFailedError,
+    UnsupportedError,
+)
 from forebay.objects import InfoRow, Listing, ObjectInfo, PutReceipt, Stats
 
 if TYPE_CHECKING:
@@ -100,7 +107,7 @@ class Node:
         4 b'3456'
 
         """
-        return self._client.get(name, offset, length, member, version)
+        return self._client.get(name, offset, _length(length), member, version)
 
     @overload
     def get_batch(self, items: Iterable[Item], *, errors: Literal["raise"] = "raise") -> list[View]: ...
@@ -157,7 +164,7 @@ class Node:
 
     def read(self, name: str, offset: int = 0, length: int | None = None, *, version: str | None = None) -> bytes:
         """Return bytes of an object as `bytes`, copied once. Fewer than `length` if the object ends before."""
-        return self._client.read(name, offset, length, version)
+        return self._client.read(name, offset, _length(length), version)
 
     # --- writing ---
 
@@ -244,6 +251,8 @@ class Node:
         ...     bytes(node.get("demo/built"))
         b'abcd'
         """
+        if size < 0:
+            raise InvalidInputError(f"the size of a buffer is 0 or more bytes, not {size}")
         return self._client.alloc(size)
 
     def delete(self, name: str) -> None:
@@ -338,6 +347,13 @@ class Node:
     def __repr__(self) -> str:
         kind = "embedded node" if self._embedded is not None else "node"
         return f"<forebay {kind} at {self.address}>"
+
+
+def _length(length: int | None) -> int | None:
+    """Check how many bytes are asked for: only an offset may be negative."""
+    if length is not None and length < 0:
+        raise InvalidInputError(f"a length is 0 or more bytes, or None for all, not {length}")
+    return length
 
 
 def _info(row: InfoRow) -> ObjectInfo:

@@ -55,26 +55,23 @@ fn item(object: &Bound<'_, PyAny>, names: &mut LastName) -> PyResult<Item> {
     if let Ok(name) = object.cast::<PyString>() {
         return to_item(names, name.to_str()?, ItemRange::Whole).map_err(|why| fail(&why));
     }
+    let wrong = || error::invalid(py, "an item is a name, (name, offset, length) or (shard, member)");
     let Ok(tuple) = object.cast::<PyTuple>() else {
-        return Err(error::invalid(
-            py,
-            "an item is a name, (name, offset, length) or (shard, member)",
-        ));
+        return Err(wrong());
     };
     match tuple.len() {
         2 => {
-            let (name, member): (Bound<'_, PyString>, String) = tuple.extract()?;
+            let parts: PyResult<(Bound<'_, PyString>, String)> = tuple.extract();
+            let (name, member) = parts.map_err(|_| wrong())?;
             to_item(names, name.to_str()?, ItemRange::Member(member)).map_err(|why| fail(&why))
         }
         3 => {
-            let (name, offset, length): (Bound<'_, PyString>, i64, Option<u64>) = tuple.extract()?;
+            let parts: PyResult<(Bound<'_, PyString>, i64, Option<u64>)> = tuple.extract();
+            let (name, offset, length) = parts.map_err(|_| wrong())?;
             let range = range(offset, length).map_err(|why| fail(&why))?;
             to_item(names, name.to_str()?, range).map_err(|why| fail(&why))
         }
-        _ => Err(error::invalid(
-            py,
-            "an item is a name, (name, offset, length) or (shard, member)",
-        )),
+        _ => Err(wrong()),
     }
 }
 

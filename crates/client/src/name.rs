@@ -27,7 +27,9 @@ impl Name {
     /// Reads `bucket/key` or `forebay://bucket/key`.
     pub fn parse(text: &str) -> Result<Self> {
         let plain = text.strip_prefix(SCHEME).unwrap_or(text);
-        let Some((bucket, key)) = plain.split_once('/') else {
+        // `s3:` is not a bucket: this is a URL of something else.
+        let parts = plain.split_once('/').filter(|(bucket, _)| !bucket.ends_with(':'));
+        let Some((bucket, key)) = parts else {
             let error = Error::new(
                 Kind::InvalidInput,
                 "the name of an object is bucket/key or forebay://bucket/key",

@@ -122,7 +122,9 @@ impl Address {
             return Err(error.with("address", text));
         }
         match text.strip_prefix("unix:").unwrap_or(text) {
-            "" => wrong("the address of a node is a socket path or http://host:port"),
+            path if path.is_empty() || path.contains("://") => {
+                wrong("the address of a node is a socket path or http://host:port")
+            }
             path => Ok(Self::Socket(PathBuf::from(
                 path.strip_prefix("//").unwrap_or(path),
             ))),
@@ -147,7 +149,7 @@ mod tests {
         assert_eq!(Address::parse("http://node:9000/").unwrap(), http("node:9000"));
         assert_eq!(Address::parse("http://[::1]:9000").unwrap(), http("[::1]:9000"));
         assert_eq!(Address::parse("http://node").unwrap(), http("node:80"));
-        for bad in ["", "http://", "http://a/b", "https://a"] {
+        for bad in ["", "http://", "http://a/b", "https://a", "ftp://a"] {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
     }

@@ -50,6 +50,23 @@ def test_no_class_hides_a_builtin():
     assert not {name for name in forebay.__all__ if hasattr(builtins, name)} - {"open"}
 
 
+def test_what_cannot_be_asked_for_is_said_plainly(shared_embedded):
+    node = shared_embedded
+    wrong = {
+        "a length is": lambda: node.get("demo/a", 0, -1),
+        "length is 0 or more": lambda: node.read("demo/a", 0, -1),
+        "size of a buffer": lambda: node.alloc(-1),
+        "an item is": lambda: node.get_batch([("demo/a", 0)]),
+        r"\(name, offset, length\)": lambda: node.get_batch([("demo/a", 0, -1)]),
+        "counted from 0": lambda: forebay.Checkpoints("forebay://demo/run", node=node).save(-1, {}),
+        "bucket/key or forebay://bucket/key": lambda: node.get("s3://demo/a"),
+        "socket path or http://host:port": lambda: forebay.connect("ftp://node"),
+    }
+    for message, call in wrong.items():
+        with pytest.raises(forebay.InvalidInputError, match=message):
+            call()
+
+
 def test_a_missing_node_says_where_it_looked_and_what_to_do(tmp_path):
     with pytest.raises(ConnectionError) as refused:
         forebay.connect(str(tmp_path / "none.sock"))
