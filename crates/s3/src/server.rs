@@ -32,6 +32,10 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// it was checked.
 const WRITE_BYTES: usize = 256 << 10;
 
+/// What the kernel may hold for a peer on this host. Left alone it grows to megabytes for each connection, together more than the CPU's cache holds, and
+/// the peer then takes from memory what it could have had from the cache. Towards other hosts the kernel decides: distance needs long queues.
+const LOCAL_SEND_BYTES: usize = 256 << 10;
+
 /// What a client may still send after it was refused, so that it gets to read why.
 const LINGER_BYTES_MAX: usize = 64 << 20;
 const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -95,6 +99,19 @@ fn set_congestion(listener: &TcpListener, name: &str) -> Result<()> {
     })
 }
 
+/// Keeps the queue towards a peer on this host short.
+fn shorten_queue(stream: &TcpStream) {
+    let is_local =
+        matches!((stream.peer_addr(), stream.local_addr()), (Ok(peer), Ok(own)) if peer.ip() == own.ip());
+    if !is_local {
+        return;
+    }
+    let socket = socket2::SockRef::from(stream);
+    if let Err(error) = socket.set_send_buffer_size(LOCAL_SEND_BYTES) {
+        tracing::debug!(%error, "cannot set SO_SNDBUF");
+    }
+}
+
 async fn connection(
     stream: TcpStream,
     edge: Arc<S3Edge>,
@@ -104,6 +121,7 @@ async fn connection(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
+    shorten_queue(&stream);
     let unread = Unread::default();
     let io = Unstalled::new(stream, edge.options.body_idle_timeout, Arc::clone(&unread));
     let io = TokioIo::new(io);
@@ -252,5 +270,31 @@ impl AsyncWrite for Unstalled {
             }
         }
         self.poll_linger(cx).map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_queue_to_a_peer_on_this_host_is_short() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let (peer, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (_peer, (stream, _)) = (peer.expect("connected"), accepted.expect("accepted"));
+        // What the kernel makes of the number, which it doubles and may cut.
+        let other =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        other.set_send_buffer_size(LOCAL_SEND_BYTES).expect("a size");
+        let expected = other.send_buffer_size().expect("its size");
+        let bytes = || {
+            socket2::SockRef::from(&stream)
+                .send_buffer_size()
+                .expect("its size")
+        };
+        assert_ne!(bytes(), expected, "else this shows nothing");
+        shorten_queue(&stream);
+        assert_eq!(bytes(), expected);
     }
 }
