@@ -61,23 +61,63 @@ impl Line {
         Some(standing.bytes)
     }
 
-    /// Takes the first page out that may go; those that may not go to the end.
-    pub(super) fn pop(&mut self, may_go: &mut dyn FnMut(&PageKey) -> bool) -> Option<PageKey> {
-        let mut left = self.pages.len();
-        while left > 0 {
-            let (ticket, key) = self.slots.pop_front()?;
-            let Some(standing) = self.pages.get(&key).copied().filter(|it| it.ticket == ticket) else {
-                continue;
-            };
-            left -= 1;
-            self.pages.remove(&key);
-            self.bytes -= standing.bytes;
-            if may_go(&key) {
-                return Some(key);
-            }
-            self.push(key, standing.bytes);
+    /// Takes the first page out that may go, as long as so many bytes are left from it on to the end. Those that may not go keep their place.
+    pub(super) fn pop_first(
+        &mut self,
+        left_bytes_min: u64,
+        may_go: &mut dyn FnMut(&PageKey) -> bool,
+    ) -> Option<PageKey> {
+        while self.slots.front().is_some_and(|slot| !self.is_own(slot)) {
+            self.slots.pop_front();
         }
-        None
+        let mut left_bytes = self.bytes;
+        let mut found = None;
+        for slot in self.slots.iter().filter(|slot| self.is_own(slot)) {
+            if left_bytes < left_bytes_min {
+                break;
+            }
+            if may_go(&slot.1) {
+                found = Some(slot.1);
+                break;
+            }
+            left_bytes -= self.pages.get(&slot.1).map_or(0, |it| it.bytes);
+        }
+        self.remove(&found?);
+        found
+    }
+
+    /// Takes the last page out that may go and has so many bytes behind it.
+    pub(super) fn pop_last(
+        &mut self,
+        behind_bytes_min: u64,
+        may_go: &mut dyn FnMut(&PageKey) -> bool,
+    ) -> Option<PageKey> {
+        while self.slots.back().is_some_and(|slot| !self.is_own(slot)) {
+            self.slots.pop_back();
+        }
+        let mut behind_bytes = 0;
+        let mut found = None;
+        for slot in self.slots.iter().rev().filter(|slot| self.is_own(slot)) {
+            if behind_bytes >= behind_bytes_min && may_go(&slot.1) {
+                found = Some(slot.1);
+                break;
+            }
+            behind_bytes += self.pages.get(&slot.1).map_or(0, |it| it.bytes);
+        }
+        self.remove(&found?);
+        found
+    }
+
+    /// Puts a page that is in the line at its end.
+    pub(super) fn move_to_end(&mut self, key: &PageKey) {
+        if let Some(bytes) = self.remove(key) {
+            self.push(*key, bytes);
+        }
+    }
+
+    /// Whether a slot is where its page stands.
+    fn is_own(&self, (ticket, key): &(u64, PageKey)) -> bool {
+        self.pages.get(key).is_some_and(|it| it.ticket == *ticket)
     }
 
     /// Takes out all pages that are like this, the first ones first.

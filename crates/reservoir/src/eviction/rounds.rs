@@ -6,7 +6,10 @@
 //! none is *passing*: it stays until as much came behind it as the readers fetch ahead, then it goes. All other pages are left to S3-FIFO.
 //!
 //! Who gives way: passing pages beyond what is fetched ahead, then other pages beyond a quarter of all (so that a dataset and other work
-//! can live together), then kept ones beyond what is left. How much there is in all is learned when a victim is asked for:
+//! can live together), then kept ones beyond what is left. Passing pages that came last were not read yet, so when older ones are held by
+//! readers it is a kept page that goes: one that was read in this round already, because its next use is as far away as that of the page that comes
+//! (and is kept in its place); one that was not would be missed before the round ends. Which were read is known from what readers expect: both lines
+//! are in the order in which pages were last expected. How much there is in all is learned when a victim is asked for:
 //! the tier is full then. Without a plan all this is S3-FIFO alone.
 
 use std::sync::Arc;
@@ -93,9 +96,8 @@ impl Eviction for Rounds {
     }
 
     fn expect(&mut self, key: &PageKey) {
-        if let Some(bytes) = self.passing.remove(key) {
-            self.passing.push(*key, bytes);
-        }
+        self.passing.move_to_end(key);
+        self.kept.move_to_end(key);
     }
 
     fn remove(&mut self, key: &PageKey) {
@@ -111,9 +113,7 @@ impl Eviction for Rounds {
         let others_max = all / OTHERS_SHARE;
         self.kept_bytes_max = all - passing_max - self.others.bytes().min(others_max);
         // Somebody has too much: the first of these it is. Passing pages go at their limit already, else it would be another's page.
-        if self.passing.bytes() >= passing_max
-            && let Some(key) = self.passing.pop(may_go)
-        {
+        if let Some(key) = self.passing.pop_first(passing_max, may_go) {
             return Some(key);
         }
         if self.others.bytes() > others_max
@@ -122,15 +122,16 @@ impl Eviction for Rounds {
             return Some(key);
         }
         if self.kept.bytes() > self.kept_bytes_max
-            && let Some(key) = self.kept.pop(may_go)
+            && let Some(key) = self.kept.pop_last(passing_max, may_go)
         {
             return Some(key);
         }
         // All that should go is held by somebody.
         self.others
             .victim(may_go)
-            .or_else(|| self.kept.pop(may_go))
-            .or_else(|| self.passing.pop(may_go))
+            .or_else(|| self.kept.pop_last(passing_max, may_go))
+            .or_else(|| self.kept.pop_first(0, may_go))
+            .or_else(|| self.passing.pop_first(0, may_go))
     }
 }
 

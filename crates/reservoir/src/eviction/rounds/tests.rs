@@ -27,6 +27,8 @@ fn plan() -> (Arc<Plans>, PlanHold) {
 struct Tier {
     policy: Rounds,
     inside: std::collections::BTreeSet<PageKey>,
+    /// Pages that readers look at: they may not go.
+    held: std::collections::BTreeSet<PageKey>,
 }
 
 impl Tier {
@@ -34,6 +36,7 @@ impl Tier {
         Self {
             policy: Rounds::new(Arc::clone(plans)),
             inside: std::collections::BTreeSet::new(),
+            held: std::collections::BTreeSet::new(),
         }
     }
 
@@ -45,7 +48,8 @@ impl Tier {
             return true;
         }
         if self.inside.len() as u64 == CAPACITY {
-            let victim = self.policy.victim(&mut |_| true).unwrap();
+            let held = &self.held;
+            let victim = self.policy.victim(&mut |key| !held.contains(key)).unwrap();
             assert!(
                 self.inside.remove(&victim),
                 "a page that is not there was evicted"
@@ -106,6 +110,29 @@ fn what_was_fetched_ahead_is_there_when_it_is_used() {
         if at + 1 >= AHEAD as usize {
             assert!(tier.inside.contains(&page(PLANNED, *wanted)), "step {at}");
         }
+    }
+}
+
+#[test]
+fn a_window_in_use_while_the_next_is_fetched_costs_no_page_that_is_still_to_come() {
+    let (plans, _hold) = plan();
+    let mut tier = Tier::new(&plans);
+    for number in 0..5 {
+        let (mut hits, mut again) = (0, 0);
+        for window in round(number, 200).chunks(AHEAD as usize) {
+            let window: Vec<PageKey> = window.iter().map(|number| page(PLANNED, *number)).collect();
+            hits += window.iter().filter(|key| tier.read(**key)).count();
+            // Now it is read, and the one before is let go.
+            again += window.iter().filter(|key| !tier.inside.contains(key)).count();
+            tier.held = window.into_iter().collect();
+        }
+        assert_eq!(again, 0, "round {number} lost pages between fetch and use");
+        // Passing pages of the two windows: a bit more than one window is ahead.
+        let fit = CAPACITY - 2 * AHEAD;
+        assert!(
+            number == 0 || hits as u64 >= fit,
+            "round {number} hit {hits} of 200"
+        );
     }
 }
 
