@@ -5,12 +5,15 @@
 //! counter (one of [`STRIPES`], by key) when it begins and when it ends, well or not, and an answer counts only if
 //! the counter has not moved since it was asked for. The counter's lock is held while the entry is changed, so no
 //! reader ever finds an entry that a write has overtaken.
+//!
+//! A listing says of every object which version and how many bytes it has, but not its attributes. That is enough for whoever asks for bytes of
+//! that very version, and for nobody else ([`Freshness::fresh_version`]); it is believed as long as any answer.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{BucketName, Clock, ObjectKey};
+use forebay_core::{BucketName, Clock, ObjectKey, Version};
 use parking_lot::Mutex;
 
 use crate::ObjectInfo;
@@ -18,6 +21,9 @@ use crate::engine::Consistency;
 
 /// Writes to different keys rarely share a counter; sharing only costs one more `HEAD`.
 const STRIPES: usize = 1024;
+
+/// Objects that are known from listings only, at most.
+const LISTED_MAX: usize = 1 << 16;
 
 type Name = (BucketName, ObjectKey);
 
@@ -32,6 +38,8 @@ struct Known {
 /// The cache of metadata.
 pub(crate) struct Freshness {
     known: quick_cache::sync::Cache<Name, Known>,
+    /// What listings said, without attributes.
+    listed: quick_cache::sync::Cache<Name, Known>,
     writes: Box<[Mutex<u64>]>,
     hasher: RandomState,
     clock: Arc<dyn Clock>,
@@ -41,6 +49,7 @@ impl Freshness {
     pub(crate) fn new(entries_max: usize, clock: Arc<dyn Clock>) -> Self {
         Self {
             known: quick_cache::sync::Cache::new(entries_max.max(1)),
+            listed: quick_cache::sync::Cache::new(entries_max.clamp(1, LISTED_MAX)),
             writes: (0..STRIPES).map(|_| Mutex::new(0)).collect(),
             hasher: RandomState::new(),
             clock,
@@ -54,12 +63,37 @@ impl Freshness {
         key: &ObjectKey,
         consistency: Consistency,
     ) -> Option<Arc<ObjectInfo>> {
+        self.believed(&self.known, bucket, key, consistency)
+    }
+
+    /// The same for a reader that knows which version it wants, or takes any: of that version size and name are enough, the attributes
+    /// may be missing.
+    pub(crate) fn fresh_version(
+        &self,
+        bucket: &BucketName,
+        key: &ObjectKey,
+        consistency: Consistency,
+        wanted: Option<&Version>,
+    ) -> Option<Arc<ObjectInfo>> {
+        self.fresh(bucket, key, consistency).or_else(|| {
+            let listed = self.believed(&self.listed, bucket, key, consistency);
+            listed.filter(|info| wanted == Some(&info.version))
+        })
+    }
+
+    fn believed(
+        &self,
+        entries: &quick_cache::sync::Cache<Name, Known>,
+        bucket: &BucketName,
+        key: &ObjectKey,
+        consistency: Consistency,
+    ) -> Option<Arc<ObjectInfo>> {
         let age_max = match consistency {
             Consistency::Always => return None,
             Consistency::RevalidateAfter(age) => age,
             Consistency::Immutable => Duration::MAX,
         };
-        let known = self.known.get(&(bucket.clone(), key.clone()))?;
+        let known = entries.get(&(bucket.clone(), key.clone()))?;
         let age = self.clock.monotonic().saturating_sub(known.asked_at);
         (age <= age_max && !known.is_outdated).then_some(known.info)
     }
@@ -68,6 +102,7 @@ impl Freshness {
     pub(crate) fn outdate(&self, info: &Arc<ObjectInfo>) {
         let name = (info.bucket.clone(), info.key.clone());
         let _writes = self.counter(&name).lock();
+        self.listed.remove(&name);
         if let Some(known) = self.known.get(&name)
             && known.info.version == info.version
         {
@@ -88,12 +123,22 @@ impl Freshness {
         }
     }
 
+    /// Call before asking the lake for a listing.
+    pub(crate) fn begin_list(&self) -> Listing<'_> {
+        Listing {
+            freshness: self,
+            asked_at: self.clock.monotonic(),
+            writes: self.writes.iter().map(|writes| *writes.lock()).collect(),
+        }
+    }
+
     /// Call before writing or deleting; the entry is gone until the write is done or dropped.
     pub(crate) fn begin_write(&self, bucket: &BucketName, key: &ObjectKey) -> Write<'_> {
         let name = (bucket.clone(), key.clone());
         let mut writes = self.counter(&name).lock();
         *writes += 1;
         self.known.remove(&name);
+        self.listed.remove(&name);
         Write {
             freshness: self,
             writes: *writes,
@@ -103,8 +148,12 @@ impl Freshness {
     }
 
     fn counter(&self, name: &Name) -> &Mutex<u64> {
+        &self.writes[self.stripe(name)]
+    }
+
+    fn stripe(&self, name: &Name) -> usize {
         let stripe = self.hasher.hash_one(name) % STRIPES as u64;
-        &self.writes[usize::try_from(stripe).expect("a stripe number is small")]
+        usize::try_from(stripe).expect("a stripe number is small")
     }
 }
 
@@ -113,6 +162,31 @@ impl std::fmt::Debug for Freshness {
         f.debug_struct("Freshness")
             .field("entries", &self.known.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// A listing that is under way.
+pub(crate) struct Listing<'a> {
+    freshness: &'a Freshness,
+    asked_at: Duration,
+    /// Of every stripe.
+    writes: Box<[u64]>,
+}
+
+impl Listing<'_> {
+    /// Keeps what it says of an object, unless a write came in between.
+    pub(crate) fn found(&self, info: ObjectInfo) {
+        let name = (info.bucket.clone(), info.key.clone());
+        let stripe = self.freshness.stripe(&name);
+        let writes = self.freshness.writes[stripe].lock();
+        if *writes == self.writes[stripe] {
+            let found = Known {
+                info: Arc::new(info),
+                asked_at: self.asked_at,
+                is_outdated: false,
+            };
+            self.freshness.listed.insert(name, found);
+        }
     }
 }
 
@@ -133,6 +207,7 @@ impl Ask<'_> {
         if *writes != self.writes {
             return previous;
         }
+        self.freshness.listed.remove(&self.name);
         match info {
             Some(info) => {
                 let answer = Known {
@@ -171,6 +246,7 @@ impl Write<'_> {
         let mut writes = self.freshness.counter(&self.name).lock();
         let was_alone = *writes == self.writes;
         *writes += 1;
+        self.freshness.listed.remove(&self.name);
         match info.filter(|_| was_alone) {
             Some(info) => {
                 let written = Known {
@@ -199,7 +275,7 @@ impl Drop for Write<'_> {
 mod tests {
     use std::time::SystemTime;
 
-    use forebay_core::{ManualClock, Version};
+    use forebay_core::ManualClock;
     use forebay_lake::{Attributes, UpdateToken};
 
     use super::*;
@@ -256,6 +332,53 @@ mod tests {
             .fresh(&bucket, &key, FIVE_SECONDS)
             .expect("the write is known");
         assert_eq!(known.version, Version::new("new"));
+    }
+
+    #[test]
+    fn a_listing_is_enough_for_its_version_until_it_is_too_old() {
+        let clock = Arc::new(ManualClock::default());
+        let freshness = Freshness::new(10, clock.clone());
+        let (bucket, key) = names();
+        let (a, b) = (Version::new("a"), Version::new("b"));
+        freshness.begin_list().found(ObjectInfo::clone(&info("a")));
+        let is_fresh = |wanted| {
+            let found = freshness.fresh_version(&bucket, &key, FIVE_SECONDS, wanted);
+            found.is_some()
+        };
+        assert!(is_fresh(Some(&a)) && !is_fresh(Some(&b)) && !is_fresh(None));
+        assert!(freshness.fresh(&bucket, &key, FIVE_SECONDS).is_none());
+        let always = freshness.fresh_version(&bucket, &key, Consistency::Always, Some(&a));
+        assert!(always.is_none());
+        clock.advance(Duration::from_secs(6));
+        assert!(!is_fresh(Some(&a)));
+    }
+
+    #[test]
+    fn a_listing_that_a_write_has_overtaken_is_not_believed() {
+        let freshness = Freshness::new(10, Arc::new(ManualClock::default()));
+        let (bucket, key) = names();
+        let is_fresh = || {
+            let found = freshness.fresh_version(&bucket, &key, FIVE_SECONDS, Some(&Version::new("old")));
+            found.is_some()
+        };
+        let listing = freshness.begin_list();
+        freshness.begin_write(&bucket, &key).done(Some(info("new")));
+        listing.found(ObjectInfo::clone(&info("old")));
+        assert_eq!(
+            freshness
+                .fresh_version(&bucket, &key, FIVE_SECONDS, None)
+                .map(|info| info.version.clone()),
+            Some(Version::new("new"))
+        );
+        freshness.begin_list().found(ObjectInfo::clone(&info("old")));
+        let write = freshness.begin_write(&bucket, &key);
+        freshness.begin_list().found(ObjectInfo::clone(&info("old")));
+        drop(write);
+        assert!(!is_fresh());
+        freshness.begin_list().found(ObjectInfo::clone(&info("old")));
+        assert!(is_fresh());
+        freshness.outdate(&info("old"));
+        assert!(!is_fresh());
     }
 
     #[test]

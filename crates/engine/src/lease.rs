@@ -74,9 +74,9 @@ impl Engine {
             Ok(bucket) => bucket,
             Err(error) => return Some(Err(error)),
         };
-        let info = self
-            .freshness
-            .fresh(&bucket.name, request.key, bucket.consistency)?;
+        let info =
+            self.freshness
+                .fresh_version(&bucket.name, request.key, bucket.consistency, request.version)?;
         // Another version than the one that is wanted: maybe what we know is old, so the lake has to say.
         if request.version.is_some_and(|version| *version != info.version) {
             return None;
@@ -188,7 +188,13 @@ impl Engine {
     /// The object as it is known; asked for again if it is known with another version than is wanted.
     async fn wanted(&self, request: &LeaseRequest<'_>) -> Result<(Arc<Bucket>, Arc<ObjectInfo>)> {
         let bucket = self.buckets.open(request.bucket)?;
-        let mut info = self.info(&bucket, request.key).await?;
+        let known =
+            self.freshness
+                .fresh_version(&bucket.name, request.key, bucket.consistency, request.version);
+        let mut info = match known {
+            Some(info) => info,
+            None => self.refresh(&bucket, request.key).await?,
+        };
         if request.version.is_some_and(|version| *version != info.version) {
             info = self.refresh(&bucket, request.key).await?;
         }

@@ -3,8 +3,8 @@
 use forebay_core::{BucketName, RESERVED_PREFIX, Result};
 use forebay_lake::{ListOptions, ListPage};
 
-use crate::Engine;
 use crate::bucket::Bucket;
+use crate::{Engine, ObjectInfo};
 
 impl Engine {
     /// One page of keys in byte order. Pages are filled up to `limit` (0 = the lake's own page size).
@@ -17,7 +17,11 @@ impl Engine {
         let mut ask = options;
         let mut found = ListPage::default();
         loop {
+            let listing = self.freshness.begin_list();
             let page = bucket.lake.list(ask.clone()).await?;
+            for object in page.objects.iter().filter(|object| !object.key.is_reserved()) {
+                listing.found(ObjectInfo::listed(&bucket, object));
+            }
             let nothing_there = page.objects.is_empty() && page.prefixes.is_empty() && page.next.is_none();
             found.objects.extend(
                 page.objects

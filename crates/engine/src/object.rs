@@ -4,11 +4,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, ObjectKey, Version};
-use forebay_lake::{Attributes, UpdateToken};
+use forebay_lake::{Attributes, ListedObject, UpdateToken};
 use forebay_reservoir::{ObjectId, TrustDomain};
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectPieces;
+use crate::bucket::Bucket;
 
 /// A checksum that an S3 client gave with an object and gets back with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +70,27 @@ pub struct ObjectInfo {
 }
 
 impl ObjectInfo {
+    /// What a listing says of an object: its version and size, without attributes.
+    pub(crate) fn listed(bucket: &Bucket, object: &ListedObject) -> Self {
+        Self {
+            bucket: bucket.name.clone(),
+            key: object.key.clone(),
+            domain: bucket.domain,
+            bytes: object.bytes,
+            version: object.version.clone(),
+            modified: object.modified,
+            attributes: Attributes::default(),
+            token: UpdateToken {
+                etag: None,
+                version: None,
+            },
+            checksums: Vec::new(),
+            part_bytes: Vec::new(),
+            tag_count: 0,
+            id: OnceLock::new(),
+        }
+    }
+
     /// What the reservoir knows it by; hashed once.
     #[must_use]
     pub fn object_id(&self) -> ObjectId {

@@ -4,12 +4,13 @@ mod fixture;
 
 use bytes::Bytes;
 use fixture::{Fixture, body_of, bucket, key};
+use forebay_core::wire::ItemRange;
 use forebay_core::{Kind, PAGE_BYTES};
 use forebay_engine::{
-    ChecksumKind, Conditions, Consistency, CopyRequest, Finish, ObjectChecksum, RangeRequest, ReadAnswer,
-    Tag, WriteCondition, WriteRequest,
+    ChecksumKind, Conditions, Consistency, CopyRequest, Finish, LeasePlace, LeaseRequest, ObjectChecksum,
+    RangeRequest, ReadAnswer, Tag, WriteCondition, WriteRequest,
 };
-use forebay_lake::{Lake, ListOptions, PutOptions};
+use forebay_lake::{Lake, ListOptions, Operation, PutOptions};
 
 #[tokio::test]
 async fn a_written_object_is_visible_at_once_and_costs_the_lake_nothing() {
@@ -55,6 +56,64 @@ async fn an_object_replaced_behind_cached_metadata_restarts_the_read() {
         new,
         "the old version is gone, so the read starts again with the new one"
     );
+}
+
+#[tokio::test]
+async fn bytes_of_a_version_that_a_listing_named_cost_no_other_question() {
+    let fixture = Fixture::new(Consistency::Immutable).await;
+    let old = fixture.random_bytes(PAGE_BYTES as usize);
+    fixture.put_in_lake("x", old.clone()).await;
+    let page = fixture
+        .engine
+        .list(&bucket(), ListOptions::default())
+        .await
+        .unwrap();
+    let version = page.objects[0].version.clone();
+    let name = key("x");
+    let bucket = bucket();
+    let request = LeaseRequest {
+        bucket: &bucket,
+        key: &name,
+        range: &ItemRange::Whole,
+        version: Some(&version),
+    };
+    let requests = || fixture.lake.counters().snapshot().requests_of(Operation::Head);
+    let before = requests();
+    let lease = |request| fixture.engine.lease(request, |_| Ok(LeasePlace::Shared));
+    let leased = lease(request).await.unwrap();
+    assert_eq!(leased.info.version, version);
+    assert_eq!(fixture.lake_read_bytes(), old.len() as u64);
+    assert!(fixture.engine.try_lease(request).is_some());
+    assert_eq!(requests(), before);
+    // Who takes any version asks.
+    lease(LeaseRequest {
+        version: None,
+        ..request
+    })
+    .await
+    .unwrap();
+    assert_eq!(requests(), before + 1);
+}
+
+#[tokio::test]
+async fn a_version_that_a_listing_named_and_that_is_gone_is_an_error() {
+    let fixture = Fixture::new(Consistency::Immutable).await;
+    fixture.put_in_lake("x", fixture.random_bytes(100)).await;
+    let page = fixture
+        .engine
+        .list(&bucket(), ListOptions::default())
+        .await
+        .unwrap();
+    fixture.put_in_lake("x", fixture.random_bytes(100)).await;
+    let (bucket, name) = (bucket(), key("x"));
+    let request = LeaseRequest {
+        bucket: &bucket,
+        key: &name,
+        range: &ItemRange::Whole,
+        version: Some(&page.objects[0].version),
+    };
+    let leased = fixture.engine.lease(request, |_| Ok(LeasePlace::Shared)).await;
+    assert_eq!(leased.unwrap_err().kind(), Kind::Changed);
 }
 
 #[tokio::test]
