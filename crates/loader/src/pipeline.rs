@@ -2,7 +2,8 @@
 //!
 //! A fetcher takes the next step under the lock, makes its batch without it, and puts it into the line at its place; the consumer takes the first
 //! one when it is there. Steps go on over the end of an epoch, whose place in the line is an [`Entry::End`]. Bounds: steps taken and not yet
-//! handed over (`batches_ahead`), and bytes that are ready (`ready_bytes_max`; one batch is always allowed).
+//! handed over (`batches_ahead`), and bytes that are ready (`ready_bytes_max`; one batch is always allowed). The first batch is made alone: it should have
+//! the lake for itself.
 //!
 //! What has to be decoded is decoded by a pool of its own (`decoding.rs`), while its fetcher waits.
 //!
@@ -329,6 +330,10 @@ impl Line {
     fn has_room(&self, options: &LoaderOptions) -> bool {
         let ahead = self.next - self.head;
         let first_is_there = self.entries.contains_key(&self.head);
+        // Somebody waits for the very first batch: it has the lake for itself.
+        if self.head == 0 && !first_is_there && ahead > 0 {
+            return false;
+        }
         ahead < options.batches_ahead as u64
             && !(first_is_there && self.ready_bytes >= options.ready_bytes_max)
     }
@@ -348,5 +353,42 @@ impl Line {
             self.split = Split::new(samples, 0, ranks).unwrap_or(self.split);
         }
         Ticket { number, epoch, step }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_batch_is_made_alone_and_then_as_many_as_may_be_ahead() {
+        let options = LoaderOptions::default();
+        let mut line = Line {
+            epoch: 0,
+            step: 0,
+            split: Split::new(Some(100), 0, options.ranks()).unwrap(),
+            next: 0,
+            head: 0,
+            entries: BTreeMap::new(),
+            ready_bytes: 0,
+            consumed: (0, 0),
+            closed: false,
+        };
+        assert!(line.has_room(&options));
+        let first = line.ticket(Some(100), options.ranks());
+        assert!(
+            !line.has_room(&options),
+            "the first batch has the lake for itself"
+        );
+        line.entries.insert(first.number, Ok(Entry::End(0)));
+        for _ in 1..options.batches_ahead {
+            assert!(line.has_room(&options));
+            line.ticket(Some(100), options.ranks());
+        }
+        assert!(!line.has_room(&options));
+        // Later ones are made side by side, also while the consumer waits.
+        line.entries.clear();
+        line.head = 1;
+        assert!(line.has_room(&options));
     }
 }

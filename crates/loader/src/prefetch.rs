@@ -23,10 +23,9 @@ use crate::pipeline::{Job, Shared};
 use crate::rounds::Rounds;
 use stretch::SourceAhead;
 
-/// Threads that read ahead: while one waits for the lake, the other has asked already.
-pub(crate) const THREADS: usize = 2;
-/// Ranges of one question.
-const RANGES_MAX: usize = 2;
+/// Threads that read ahead, a range each: while some wait for the lake, the bytes of the others keep it busy. They share what the lake
+/// sends and so end at about the same time; there are enough that the last of them outlast the latency of the first one's next range.
+pub(crate) const THREADS: usize = 8;
 /// What `Prefetch::Auto` takes at most: one part in this many of the node's RAM.
 const AUTO_RAM_SHARE: u64 = 4;
 /// Without shuffling what is read ahead is about half of this.
@@ -42,17 +41,9 @@ pub(crate) struct Ahead {
 
 /// The life of a prefetching thread.
 pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
-    while let Some(consumed) = shared.consumed() {
-        let next = ahead
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .next(consumed);
-        let Some((source, items)) = next else {
-            shared.wait_consumed(consumed);
-            continue;
-        };
+    while let Some((source, item)) = next(shared, ahead) {
         let dataset = &shared.job.datasets[source];
-        match dataset.client.prepare(items) {
+        match dataset.client.prepare(vec![item]) {
             Ok(prepared) => {
                 for of in prepared.into_iter().flatten() {
                     for (counter, bytes) in shared
@@ -66,6 +57,19 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
             }
             Err(error) => tracing::debug!(%error, "reading ahead failed"),
         }
+    }
+}
+
+/// The next range; waits until the consumer has moved on if there is none. One thread waits, the others stand in line behind it: they
+/// need not be woken for every batch.
+fn next(shared: &Shared, ahead: &Mutex<Ahead>) -> Option<(usize, Item)> {
+    let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let consumed = shared.consumed()?;
+        if let Some(next) = ahead.next(consumed) {
+            return Some(next);
+        }
+        shared.wait_consumed(consumed);
     }
 }
 
@@ -103,17 +107,12 @@ impl Ahead {
         })
     }
 
-    /// The next ranges to ask for; `None` until the consumer has moved on.
-    fn next(&mut self, consumed: (u64, u64)) -> Option<(usize, Vec<Item>)> {
+    /// The next range to ask for; `None` until the consumer has moved on.
+    fn next(&mut self, consumed: (u64, u64)) -> Option<(usize, Item)> {
         if self.waiting.is_empty() {
             self.begin(consumed);
         }
-        let (source, first) = self.waiting.pop_front()?;
-        let mut items = vec![first];
-        while items.len() < RANGES_MAX && self.waiting.front().is_some_and(|(next, _)| *next == source) {
-            items.extend(self.waiting.pop_front().map(|(_, item)| item));
-        }
-        Some((source, items))
+        self.waiting.pop_front()
     }
 
     /// Begins a stretch of each source that has room.

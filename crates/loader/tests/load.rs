@@ -340,7 +340,7 @@ fn an_epoch_over_a_cold_cache_reads_the_lake_once() {
         samples += batch.samples.len();
     }
     assert_eq!(samples, 64);
-    let lake_bytes = node.client.stats().lake_bytes;
+    let lake_bytes = node.lake_bytes();
     assert!(
         lake_bytes <= bytes + bytes / 50 + (64 << 10),
         "{lake_bytes} of {bytes}"
