@@ -5,6 +5,7 @@ the node together, from the kernel's clocks of processes; contenders alternate A
 """
 
 import argparse
+import concurrent.futures
 import json
 import multiprocessing
 import pathlib
@@ -169,6 +170,12 @@ def group_lake(args: argparse.Namespace) -> None:
         for _ in batches:
             pass
         emit("steady rate", [(lake_bytes(args) - before) / (time.perf_counter() - start) / rate])
+    # What the same node and lake give to plain reads of whole objects, eight at a time.
+    node, names = forebay.connect(args.socket), [f"forebay://bench/tokens/{number:04}.bin" for number in range(10)]
+    before, start = lake_bytes(args), time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: len(node.get(name)), names))
+    emit("plain rate", [(lake_bytes(args) - before) / (time.perf_counter() - start) / rate])
 
 
 def group_half(args: argparse.Namespace) -> None:
@@ -190,32 +197,44 @@ def group_half(args: argparse.Namespace) -> None:
 RANKS = 8
 
 
-def rank_of_job(args: argparse.Namespace, rank: int) -> float:
-    """One rank of a job reads its share of an epoch; its own memory at the most, in bytes."""
+def memory_kib(pid: int | str, kind: str) -> float:
+    """Memory of a process by the kernel's books; `Pss` shares what several map among them, `Anonymous` is nobody else's."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith(f"{kind}:"))
 
-    def own() -> float:
-        lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-        return sum(float(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
+def rank_of_job(args: argparse.Namespace, rank: int, read: Any, measured: Any, found: Any) -> None:
+    """One rank of a job reads its share of an epoch; what its memory has grown by, in KiB, when all have read theirs."""
+    before = {kind: memory_kib("self", kind) for kind in ("Pss", "Anonymous")}
     dataset = images(args).index()
-    before = most = own()
     with dataset.loader(batch_size=BATCH, shuffle="window", seed=7, rank=rank, world_size=RANKS) as loader:
         for batch in loader:
-            most = max(most, own())
             del batch
-    return most - before
+        read.wait()
+        found.put({kind: memory_kib("self", kind) - was for kind, was in before.items()})
+        measured.wait()
 
 
 def group_ranks(args: argparse.Namespace) -> None:
-    """A job of eight processes on a cold node: bytes from the lake and memory of the node, by the size of the data."""
+    """A job of eight processes on a cold node: bytes from the lake and memory of node and ranks, by the size of the data."""
     total = sum(size for _, _, size in images(args).index().shards)
-    before = lake_bytes(args)
-    with multiprocessing.get_context("spawn").Pool(RANKS) as pool:
-        own = pool.starmap(rank_of_job, [(args, rank) for rank in range(RANKS)])
-    emit("ranks lake", [(lake_bytes(args) - before) / total])
+    bytes_before, node_before = lake_bytes(args), memory_kib(args.node_pid, "Pss")
+    context = multiprocessing.get_context("spawn")
+    read, measured, found = context.Barrier(RANKS), context.Barrier(RANKS + 1), context.Queue()
+    ranks = [context.Process(target=rank_of_job, args=(args, rank, read, measured, found)) for rank in range(RANKS)]
+    for process in ranks:
+        process.start()
+    grown = [found.get(timeout=300) for _ in ranks]
+    # All ranks still stand there with what they have.
+    node = memory_kib(args.node_pid, "Pss") - node_before
     held = lake_counter(args, "forebay_ram_held_bytes")
-    emit("ranks memory", [held / total])
-    emit("ranks own", [sum(own) / RANKS / (1 << 20)])
+    measured.wait()
+    for process in ranks:
+        process.join()
+    emit("ranks lake", [(lake_bytes(args) - bytes_before) / total])
+    emit("ranks memory", [(node + sum(rank["Pss"] for rank in grown)) * 1024 / total])
+    emit("ranks cache", [held / total])
+    emit("ranks own", [sum(rank["Anonymous"] for rank in grown) / RANKS / 1024])
 
 
 GROUPS = {"lake": group_lake, "half": group_half, "ranks": group_ranks}
