@@ -154,16 +154,7 @@ impl Root {
                 Ok(manifest) => {
                     commits.insert(*commit, Commit::of(&manifest));
                 }
-                Err(error) if error.kind() == Kind::NotFound => {}
-                Err(error) if doomed.contains(commit) && is_broken(&error) => {}
-                // Whoever cannot be reached now may say later what the step needs.
-                Err(error) if doomed.contains(commit) => return Err(error),
-                Err(error) => {
-                    let message = "nothing was removed, because a step that stays cannot be read and may need any file; \
-                                   repair it, or remove that step first: forebay ckpt rm";
-                    let error = Error::new(error.kind(), message).caused_by(error);
-                    return Err(error.with("step", commit.step));
-                }
+                Err(error) => unreadable(error, *commit, doomed.contains(commit))?,
             }
         }
         Ok(commits)
@@ -194,6 +185,21 @@ impl Root {
         }
         Ok(inventory)
     }
+}
+
+/// A manifest that cannot be read: whether pruning may go on without it.
+fn unreadable(error: Error, commit: StepRef, is_doomed: bool) -> Result<()> {
+    if error.kind() == Kind::NotFound || (is_doomed && is_broken(&error)) {
+        return Ok(());
+    }
+    if is_doomed {
+        // Whoever cannot be reached now may say later what the step needs.
+        return Err(error);
+    }
+    let message = "nothing was removed, because a step that stays cannot be read and may need any file; \
+                   repair it, or remove that step first: forebay ckpt rm";
+    let error = Error::new(error.kind(), message).caused_by(error);
+    Err(error.with("step", commit.step))
 }
 
 /// Whether a manifest can never be read, whoever asks and when.
@@ -239,4 +245,28 @@ fn in_use(seen: &Seen, commits: &BTreeMap<StepRef, Commit>, now_ms: u64) -> BTre
         .filter(|open| open.is_live(now_ms))
         .filter_map(|open| open.parent)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lake_that_fails_stops_the_pruning_whatever_it_was_asked_for() {
+        let commit = StepRef {
+            step: 7,
+            generation: 1,
+        };
+        for kind in Kind::ALL {
+            for is_doomed in [true, false] {
+                let passed = unreadable(Error::new(kind, "it is so"), commit, is_doomed);
+                let is_broken = matches!(kind, Kind::Corrupt | Kind::Checksum | Kind::Unsupported);
+                match kind {
+                    Kind::NotFound => assert!(passed.is_ok()),
+                    _ if is_doomed && is_broken => assert!(passed.is_ok(), "{kind}"),
+                    _ => assert_eq!(passed.unwrap_err().kind(), kind),
+                }
+            }
+        }
+    }
 }

@@ -189,7 +189,7 @@ fn check_digest(digest: &str) -> Result<()> {
 /// The parts cover the tensor: as many elements as it has, and no two share one.
 ///
 /// Sorted along the dimension that has been cut most, only parts that meet there have to be compared, so that thousands of parts stay cheap.
-fn check_cover(tensor: &Tensor) -> Result<()> {
+pub(super) fn check_cover(tensor: &Tensor) -> Result<()> {
     let whole = elements(&tensor.shape)?;
     let mut covered = 0u64;
     let mut parts: Vec<_> = tensor
