@@ -1,6 +1,6 @@
 //! `open.json`: who is writing an attempt, until when, and on which parent.
 //!
-//! Life cycle: written before the first file of an attempt, never changed. While its lease lasts nobody collects the attempt, nor files of the parent that it
+//! Life cycle: written before the first file of an attempt; a save that goes on after its node was started again makes it longer, never shorter. While its lease lasts nobody collects the attempt, nor files of the parent that it
 //! names. So a saver that wants to reuse files of a step writes `open.json` first and looks *then* whether the manifest of that step is still there:
 //! whoever prunes removes manifests first and looks *then* for leases. One of the two sees the other.
 
@@ -52,6 +52,17 @@ impl Open {
         }
     }
 
+    /// This lease in the place of an older one of the same attempt: on the same parent, and nobody gets less time than was given.
+    #[must_use]
+    pub fn in_place_of(self, old: &Self) -> Self {
+        Self {
+            parent: old.parent,
+            begun_ms: self.begun_ms.min(old.begun_ms),
+            deadline_ms: self.deadline_ms.max(old.deadline_ms),
+            ..self
+        }
+    }
+
     /// As it lies in the lake.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let unwritable = |why: serde_json::Error| {
@@ -97,6 +108,19 @@ mod tests {
         assert_eq!(Open::decode(&open.encode().unwrap()).unwrap(), open);
         assert!(open.is_live(5000 + CLOCK_SKEW_MS - 1));
         assert!(!open.is_live(5000 + CLOCK_SKEW_MS));
+    }
+
+    #[test]
+    fn a_renewed_lease_keeps_its_parent_and_never_gets_shorter() {
+        let parent = |step| Some(StepRef { step, generation: 1 });
+        let old = Open::new(7, "a-0000000000000001", parent(3), 1000, 5000);
+        let longer = Open::new(7, "a-0000000000000001", parent(4), 4000, 9000).in_place_of(&old);
+        assert_eq!(
+            (longer.parent, longer.begun_ms, longer.deadline_ms),
+            (parent(3), 1000, 9000)
+        );
+        let shorter = Open::new(7, "a-0000000000000001", None, 4000, 4500).in_place_of(&old);
+        assert_eq!(shorter, old);
     }
 
     #[test]

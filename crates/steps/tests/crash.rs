@@ -4,30 +4,19 @@
 
 mod fixture;
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fixture::pattern;
+use fixture::process::{LONG, NodeProcess, ROOT};
 use forebay_checkpoint::{Dtype, TensorBox, names};
-use forebay_client::{Client, ClientOptions, SaveOptions, StagedIn, TensorPart};
+use forebay_client::{Client, SaveOptions, StagedIn, TensorPart};
 use forebay_core::wire::SavePhase;
 use forebay_core::{Kind, Result};
-use forebay_node::config::Config;
-use forebay_node::{EmbeddedNode, EmbeddedOptions};
 use forebay_steps::Root;
 
-/// Says in which folder the other process runs its node.
-const FOLDER: &str = "FOREBAY_CRASH_FOLDER";
-const FAIL_POINT: &str = "FOREBAY_FAIL_POINT";
-/// What the other process says before the path of its socket.
-const SOCKET: &str = "socket=";
-const ROOT: &str = "forebay://lake/run";
 const TENSOR_BYTES: u64 = 1 << 20;
-const LONG: Duration = Duration::from_secs(120);
 /// Every point that a save staged in memory comes to, in order.
-const POINTS: [&str; 9] = [
+const POINTS: [&str; 10] = [
     "before-lease",
     "after-lease",
     "before-file",
@@ -35,6 +24,7 @@ const POINTS: [&str; 9] = [
     "before-stage",
     "before-table",
     "before-record",
+    "before-look",
     "before-commit",
     "after-commit",
 ];
@@ -47,73 +37,7 @@ const PIECES: u32 = 2;
 #[test]
 #[ignore = "a process that other tests start and kill"]
 fn node_process() {
-    let Some(folder) = std::env::var_os(FOLDER) else {
-        return;
-    };
-    let folder = Path::new(&folder);
-    let options = EmbeddedOptions {
-        ram_bytes: Some(64 << 20),
-        data_dir: Some(folder.join("data")),
-        config: Config::parse("consistency = 'always'\nstaging = '16MiB'").unwrap(),
-        ..EmbeddedOptions::default()
-    };
-    let node = EmbeddedNode::start(options).unwrap();
-    eprintln!("{SOCKET}{}", node.socket().display());
-    // Lives until it is killed, or until who started it is gone.
-    let _ = std::io::stdin().read(&mut [0]);
-}
-
-struct NodeProcess {
-    child: Child,
-    client: Client,
-}
-
-impl NodeProcess {
-    fn start(folder: &Path, fail_point: Option<&str>) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["node_process", "--exact", "--ignored", "--nocapture"])
-            .env(FOLDER, folder)
-            .env_remove(FAIL_POINT)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        if let Some(label) = fail_point {
-            command.env(FAIL_POINT, label);
-        }
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = lines
-            .by_ref()
-            .find_map(|line| line.unwrap().strip_prefix(SOCKET).map(str::to_owned));
-        // Somebody has to take what it says.
-        std::thread::spawn(move || lines.for_each(drop));
-        let client = Client::connect(ClientOptions {
-            address: Some(address.expect("the node has started")),
-            timeout: LONG,
-            // It does not come back at this address.
-            reconnect_wait: Duration::ZERO,
-            ..ClientOptions::default()
-        });
-        Self {
-            child,
-            client: client.unwrap(),
-        }
-    }
-
-    /// Waits until it has died by itself.
-    fn died(mut self) {
-        assert!(self.child.wait().unwrap().code().is_none(), "it was killed");
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    fn root(&self) -> Root {
-        Root::open(self.client.clone(), ROOT).unwrap()
-    }
+    fixture::process::run_node();
 }
 
 /// What the trainer heard.
@@ -251,7 +175,8 @@ fn a_full_disk_fails_the_save_and_nothing_else() {
 #[test]
 fn a_damaged_staged_save_is_set_aside_and_never_becomes_a_step() {
     let dir = tempfile::tempdir().unwrap();
-    let node = NodeProcess::start(dir.path(), Some("before-commit"));
+    // Before its record is in the lake: after it nothing on disk is needed.
+    let node = NodeProcess::start(dir.path(), Some("before-record"));
     node.client.create_bucket("lake").unwrap();
     let mut heard = Heard::default();
     let _ = save(&node.client, 1, StagedIn::Nvme, &mut heard);

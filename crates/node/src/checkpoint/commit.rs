@@ -1,25 +1,21 @@
-//! The commit: rank 0 waits for the records of all ranks, merges them and creates the manifest; the others wait for it.
+//! The commit: rank 0 waits for the records of all ranks (`records.rs`), merges them and creates the manifest; the others wait for it.
 //!
-//! Records come through the lake, so nodes need not know each other; ranks of this node are looked at in memory first. The manifest is created with the
-//! generation after the one that was there when the save began: whoever committed in between wins, and this save is a conflict that names the winner. A
-//! create whose answer was lost is settled by reading the manifest: an attempt has its name to itself.
+//! The manifest is created with the generation after the one that was there when the save began: whoever committed in between wins, and this save is a
+//! conflict that names the winner. A create whose answer was lost is settled by reading the manifest: an attempt has its name to itself.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeSet;
 
 use bytes::Bytes;
 use forebay_checkpoint::manifest::{Record, StepRef};
-use forebay_checkpoint::merge::{Attempt, merge, missing_ranks};
+use forebay_checkpoint::merge::{Attempt, merge};
 use forebay_checkpoint::{Manifest, names};
 use forebay_core::{Error, Kind, Result};
 
 use super::fail_point::fail_point;
+use super::records;
 use super::save::Save;
 use super::saves::Saves;
 use super::work::unix_ms;
-
-/// How often the lake is asked for what other ranks wrote, at first and at most.
-const POLL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
 /// What is left to do when everything else is in the lake.
 #[derive(Debug)]
@@ -52,7 +48,7 @@ pub(super) async fn prepare(saves: &Saves, save: &Save, whole: Whole) -> Result<
     if save.begin.rank != 0 {
         return await_manifest(saves, save, base).await.map(Ready::Committed);
     }
-    let records = await_records(saves, save, own).await?;
+    let records = records::await_all(saves, save, own).await?;
     let attempt = Attempt {
         step: save.begin.step,
         name: &save.attempt,
@@ -81,20 +77,36 @@ pub(super) async fn prepare(saves: &Saves, save: &Save, whole: Whole) -> Result<
 
 impl Commit {
     /// Creates the manifest. Returns the generation; `Conflict` if another was faster.
+    ///
+    /// Others may have committed the generation of this one and a higher one, and pruned the first: then the create goes through, but no reader would ever look
+    /// at it. So a higher generation is looked for before and after.
     pub(super) async fn make(self, save: &Save) -> Result<u32> {
         let path = names::manifest(save.begin.step, self.generation);
+        self.check_highest(save).await?;
         fail_point("before-commit");
         let created = save
             .persist("commit the step", || save.lake.create(&path, self.bytes.clone()))
             .await;
-        let error = match created {
-            Ok(()) => {
-                fail_point("after-commit");
-                return Ok(self.generation);
+        match created {
+            Ok(()) => fail_point("after-commit"),
+            Err(error) => self.settle(save, &path, error).await?,
+        }
+        match self.check_highest(save).await {
+            Err(error) if error.kind() == Kind::Conflict => {
+                // Nobody looks at it, so one that stays is in nobody's way.
+                let _ = save
+                    .persist("take the commit back", || save.lake.delete(&path))
+                    .await;
+                Err(error)
             }
-            Err(error) => error,
-        };
-        let found = match save.lake.read(&path).await {
+            // It is committed; a lake that fails now takes nothing back.
+            _ => Ok(self.generation),
+        }
+    }
+
+    /// After a create that failed: whether the manifest is there nevertheless, and one's own.
+    async fn settle(&self, save: &Save, path: &str, error: Error) -> Result<()> {
+        let found = match save.lake.read(path).await {
             Ok(Some(found)) => Manifest::decode(&found),
             Ok(None) => return Err(error),
             Err(_) => {
@@ -106,9 +118,25 @@ impl Commit {
             }
         };
         match found {
-            Ok(found) if found.attempt == save.attempt => Ok(self.generation),
+            Ok(found) if found.attempt == save.attempt => Ok(()),
             found => Err(lost(save, self.generation, found.ok().as_ref())),
         }
+    }
+
+    /// `Conflict` if a higher generation than this one is there.
+    async fn check_highest(&self, save: &Save) -> Result<()> {
+        let step = save.begin.step;
+        let generations = save
+            .persist("look for other commits", || save.lake.generations(step))
+            .await?;
+        let higher = generations.last().copied();
+        let Some(higher) = higher.filter(|highest| *highest > self.generation) else {
+            return Ok(());
+        };
+        let path = names::manifest(step, higher);
+        let found = save.lake.read(&path).await.ok().flatten();
+        let winner = found.and_then(|found| Manifest::decode(&found).ok());
+        Err(lost(save, higher, winner.as_ref()))
     }
 }
 
@@ -143,62 +171,11 @@ fn lost(save: &Save, generation: u32, winner: Option<&Manifest>) -> Error {
     }
 }
 
-/// The records of all ranks.
-async fn await_records(saves: &Saves, save: &Save, own: Record) -> Result<Vec<Record>> {
-    let mut news = saves.news();
-    let mut records = BTreeMap::from([(own.rank, own)]);
-    let world_size = save.begin.world_size;
-    let (mut pause, pause_max) = POLL;
-    loop {
-        for sibling in saves.siblings(save) {
-            if let Some(record) = sibling.record() {
-                records
-                    .entry(record.rank)
-                    .or_insert_with(|| Record::clone(&record));
-            }
-        }
-        if records.len() < world_size as usize {
-            read_records(save, &mut records).await?;
-        }
-        if records.len() == world_size as usize {
-            save.wait_for_ranks(None);
-            return Ok(records.into_values().collect());
-        }
-        let there: BTreeSet<u32> = records.keys().copied().collect();
-        save.wait_for_ranks(Some(missing_ranks(world_size, &there)));
-        tokio::select! {
-            _ = news.changed() => {}
-            () = tokio::time::sleep(pause) => pause = (pause * 2).min(pause_max),
-        }
-    }
-}
-
-/// Reads the records that came to the lake since.
-async fn read_records(save: &Save, records: &mut BTreeMap<u32, Record>) -> Result<()> {
-    let (step, world_size) = (save.begin.step, save.begin.world_size);
-    let there = save
-        .persist("look for records", || {
-            save.lake.recorded_ranks(step, &save.attempt, world_size)
-        })
-        .await?;
-    for rank in there {
-        if records.contains_key(&rank) {
-            continue;
-        }
-        let path = save.path(&names::record_file(rank));
-        let found = save.persist("read a record", || save.lake.read(&path)).await?;
-        let Some(bytes) = found else { continue };
-        let record = Record::decode(&bytes).map_err(|error| error.with("record", path))?;
-        records.insert(rank, record);
-    }
-    Ok(())
-}
-
 /// Waits for the commit of rank 0.
 async fn await_manifest(saves: &Saves, save: &Save, base: u32) -> Result<u32> {
     let mut news = saves.news();
     let mut looked_at = BTreeSet::new();
-    let (mut pause, pause_max) = POLL;
+    let (mut pause, pause_max) = records::POLL;
     loop {
         let step = save.begin.step;
         let generations = save
@@ -218,7 +195,7 @@ async fn await_manifest(saves: &Saves, save: &Save, base: u32) -> Result<u32> {
                 Err(lost(save, generation, Some(&manifest)))
             };
         }
-        name_missing(save).await?;
+        records::name_missing(save).await?;
         tokio::select! {
             _ = news.changed() => {}
             () = tokio::time::sleep(pause) => pause = (pause * 2).min(pause_max),
@@ -226,15 +203,5 @@ async fn await_manifest(saves: &Saves, save: &Save, base: u32) -> Result<u32> {
     }
 }
 
-/// Remembers who has not come, so that the deadline can name them.
-async fn name_missing(save: &Save) -> Result<()> {
-    let (step, world_size) = (save.begin.step, save.begin.world_size);
-    let there = save
-        .persist("look for records", || {
-            save.lake.recorded_ranks(step, &save.attempt, world_size)
-        })
-        .await?;
-    let missing = missing_ranks(world_size, &there);
-    save.wait_for_ranks((!missing.is_empty()).then_some(missing));
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
@@ -37,6 +38,8 @@ pub(super) struct Disk {
     writing: Mutex<JoinSet<Result<Piece>>>,
     /// Pieces so far, for their names.
     count: AtomicU32,
+    /// The generation that was there when the save began, if it was found late; held while the promise is written or taken back.
+    late_base: Arc<Mutex<Option<u32>>>,
 }
 
 /// What lies in a folder, and why.
@@ -101,6 +104,7 @@ impl Disk {
             folder,
             writing: Mutex::default(),
             count: AtomicU32::new(0),
+            late_base: Arc::default(),
         }
     }
 
@@ -136,7 +140,7 @@ impl Disk {
         while let Some(written) = writing.join_next().await {
             pieces.push(joined(written)?);
         }
-        let promise = Promise {
+        let mut promise = Promise {
             format: FORMAT.into(),
             version: VERSION,
             id: id.to_owned(),
@@ -145,19 +149,33 @@ impl Disk {
             base,
             pieces,
         };
-        let folder = self.folder.clone();
+        let (folder, late_base) = (self.folder.clone(), Arc::clone(&self.late_base));
         let made = spawn_blocking(move || {
             fail_point("nvme-before-promise");
-            let document = sealed(&promise)?;
-            let path = folder.join(PROMISE);
-            let fresh = folder.join("staged.json.new");
-            write_synced(&fresh, &document)?;
-            fs::rename(&fresh, &path).map_err(|why| broken("cannot be written", &path, why))?;
-            sync_folder(&folder)?;
+            let late_base = late_base.lock();
+            promise.base = promise.base.or(*late_base);
+            write_promise(&folder, &promise)?;
             fail_point("nvme-after-promise");
             Ok(())
         });
         joined(made.await)
+    }
+
+    /// Adds the generation that was there when the save began to a promise that was made without; one that is made later has it.
+    pub(super) async fn add_base(&self, base: u32) -> Result<()> {
+        let (folder, late_base) = (self.folder.clone(), Arc::clone(&self.late_base));
+        let added = spawn_blocking(move || {
+            let mut late_base = late_base.lock();
+            *late_base = Some(base);
+            match read_promise(&folder)? {
+                Some(mut promise) if promise.base.is_none() => {
+                    promise.base = Some(base);
+                    write_promise(&folder, &promise)
+                }
+                _ => Ok(()),
+            }
+        });
+        joined(added.await)
     }
 
     /// The bytes of a piece in steps, given to `take`; proved when it returns. Blocks.
@@ -201,6 +219,7 @@ impl Disk {
 
     /// Takes the promise back before any piece goes: a crash in between leaves pieces without a promise, never the other way round.
     fn take_back(&self) -> Result<()> {
+        let _nobody_writes_it = self.late_base.lock();
         let path = self.folder.join(PROMISE);
         match fs::remove_file(&path) {
             Err(why) if why.kind() == ErrorKind::NotFound => return Ok(()),
@@ -282,6 +301,15 @@ fn read_promise(folder: &Path) -> Result<Option<Promise>> {
         return Err(Error::new(Kind::Unsupported, message).with("file", path.display()));
     }
     Ok(Some(promise))
+}
+
+/// Replaces the promise as a whole; the old one holds until then.
+fn write_promise(folder: &Path, promise: &Promise) -> Result<()> {
+    let path = folder.join(PROMISE);
+    let fresh = folder.join("staged.json.new");
+    write_synced(&fresh, &sealed(promise)?)?;
+    fs::rename(&fresh, &path).map_err(|why| broken("cannot be written", &path, why))?;
+    sync_folder(folder)
 }
 
 /// The digest, then the document in a line of its own.

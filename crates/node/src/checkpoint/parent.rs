@@ -5,7 +5,7 @@
 //!
 //! Only parts of some size are reused: a part keeps the whole file in which it lies from being collected.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_checkpoint::manifest::{Alarm, AlarmKind, Content, Extent, Manifest, Part, StepRef};
@@ -86,6 +86,13 @@ impl Parent {
     pub(super) fn path(&self, file: u32) -> &str {
         let found = self.content().files.get(file as usize);
         found.map_or("", |file| file.path.as_str())
+    }
+
+    /// Files and side tables that it needs.
+    pub(super) fn paths(&self) -> HashSet<&str> {
+        let files = self.content().files.iter().map(|file| file.path.as_str());
+        let tables = self.content().tables.iter().map(|table| table.path.as_str());
+        files.chain(tables).collect()
     }
 
     /// A side table, proved by its digest; read the first time.

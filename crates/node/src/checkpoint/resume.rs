@@ -1,9 +1,11 @@
 //! After a restart: saves that were staged on disk are read back into the staging memory and finished.
 //!
-//! Files have fixed names, puts can be repeated and the commit is create-only, so it does not matter how far the former life came; if it had committed,
-//! the manifest names the attempt. Deadlines begin anew. A piece that does not prove itself ends its save, whose folder is set aside; what cannot be read
+//! It does not matter how far the former life came. If it had committed, the manifest names the attempt. If its record is in the lake and everything that
+//! the record names as well, the save goes on from there. Else the record goes before anything is written again, so that nobody commits from it
+//! (`records.rs`); files have fixed names and puts can be repeated. Deadlines begin anew. A piece that does not prove itself ends its save, whose folder is set aside; what cannot be read
 //! now, or finds no memory, is left to the next life.
 
+use std::cmp::Reverse;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,7 +49,10 @@ pub(crate) fn resume(
     staging: &Arc<Staging>,
     left_behind: LeftBehind,
 ) {
-    for (disk, promise) in left_behind.0 {
+    let mut found = left_behind.0;
+    // The rank that commits comes last: by then this node knows which others of it are written again.
+    found.sort_by_key(|(_, promise)| Reverse(promise.begin.rank));
+    for (disk, promise) in found {
         let id = promise.id.clone();
         if let Err(error) = take_up(saves, engine, staging, disk, promise) {
             tracing::error!(save = id, %error, "a staged save cannot be finished");
@@ -80,13 +85,18 @@ fn take_up(
     })
 }
 
-/// Brings all pieces to the task of the save, as their client did.
+/// Brings all pieces to the task of the save, as their client did, if it needs them.
 async fn feed(
     save: &Arc<Save>,
     staging: &Arc<Staging>,
     work: mpsc::Sender<Work>,
     pieces: Vec<Piece>,
 ) -> Result<()> {
+    tokio::select! {
+        () = save.pieces_wanted() => {}
+        // What the former life brought to the lake is enough, or the save has ended.
+        () = work.closed() => return Ok(()),
+    }
     for piece in pieces {
         let bytes = load(save, staging, &piece).await?;
         let brought = match piece.what {

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use forebay_checkpoint::manifest::{DOCUMENT_BYTES_MAX, StepRef};
 use forebay_checkpoint::names::{self, Place};
-use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_engine::{
-    Conditions, Engine, Finish, ObjectWrite, RangeRequest, ReadAnswer, WriteCondition, WriteRequest,
+    Conditions, Engine, Finish, ObjectInfo, ObjectWrite, RangeRequest, ReadAnswer, WriteCondition,
+    WriteRequest,
 };
 use forebay_lake::ListOptions;
 use futures::TryStreamExt;
@@ -72,6 +73,28 @@ impl RunLake {
         self.write(path, &[bytes], request).await
     }
 
+    /// Writes a document in the place of the one that has this version: `PreconditionFailed` or `NotFound` if another is there or none.
+    pub(super) async fn replace(&self, path: &str, bytes: Bytes, version: Version) -> Result<()> {
+        let request = WriteRequest {
+            condition: WriteCondition::Version(version),
+            ..WriteRequest::default()
+        };
+        self.write(path, &[bytes], request).await
+    }
+
+    /// Removes an object; one that is not there is fine.
+    pub(super) async fn delete(&self, path: &str) -> Result<()> {
+        self.engine.delete(&self.bucket, &self.key(path)?).await
+    }
+
+    /// What the lake says now of an object; `None` if there is none.
+    pub(super) async fn head(&self, path: &str) -> Result<Option<ObjectInfo>> {
+        match self.engine.head_now(&self.bucket, &self.key(path)?).await {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
     async fn write(&self, path: &str, pieces: &[Bytes], request: WriteRequest) -> Result<()> {
         let request = WriteRequest {
             bytes: Some(pieces.iter().map(|piece| piece.len() as u64).sum()),
@@ -94,24 +117,27 @@ impl RunLake {
 
     /// A document as it is in the lake now; `None` if there is none.
     pub(super) async fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
-        let key = self.key(path)?;
-        let info = match self.engine.head_now(&self.bucket, &key).await {
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            other => other?,
+        let found = self.read_version(path).await?;
+        Ok(found.map(|(bytes, _)| bytes))
+    }
+
+    /// A document as it is in the lake now, and which version that is.
+    pub(super) async fn read_version(&self, path: &str) -> Result<Option<(Vec<u8>, Version)>> {
+        let Some(info) = self.head(path).await? else {
+            return Ok(None);
         };
         if info.bytes > DOCUMENT_BYTES_MAX {
             let message = "a document of a step is larger than 256 MiB";
-            return Err(Error::new(Kind::Corrupt, message).with("key", key));
+            return Err(Error::new(Kind::Corrupt, message).with("key", info.key));
         }
-        let Some(whole) = ByteRange::whole(info.bytes) else {
-            return Ok(Some(Vec::new()));
-        };
-        let mut pieces = self.engine.read_version(&info, whole);
         let mut bytes = Vec::new();
-        while let Some(piece) = pieces.try_next().await? {
-            bytes.extend_from_slice(&piece.bytes);
+        if let Some(whole) = ByteRange::whole(info.bytes) {
+            let mut pieces = self.engine.read_version(&info, whole);
+            while let Some(piece) = pieces.try_next().await? {
+                bytes.extend_from_slice(&piece.bytes);
+            }
         }
-        Ok(Some(bytes))
+        Ok(Some((bytes, info.version)))
     }
 
     /// Begins an object whose size is not known yet; it is visible when it is finished.

@@ -7,18 +7,19 @@
 
 mod bring;
 mod open;
+mod report;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_checkpoint::manifest::{Alarm, AlarmKind, Record, StepRef};
+use forebay_checkpoint::manifest::{Record, StepRef};
 use forebay_checkpoint::names;
 use forebay_core::wire::{BeginSave, Failure, SavePhase, SaveState};
 use forebay_core::{Clock, Error, Kind, Result};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -63,6 +64,8 @@ pub(crate) struct Save {
     disk: Option<Disk>,
     /// Whether a former life of the node staged it.
     pub(super) is_resumed: bool,
+    /// Told when what a former life staged is needed: it may be in the lake already.
+    pieces_wanted: Notify,
     progress: Mutex<Progress>,
     /// Goes up with each change of the phase.
     changed: watch::Sender<u64>,
@@ -167,6 +170,7 @@ impl Save {
             deadline: parts.deadline,
             disk: parts.disk,
             is_resumed: parts.is_resumed,
+            pieces_wanted: Notify::new(),
             progress: Mutex::new(progress),
             changed: watch::Sender::new(0),
             stop: CancellationToken::new(),
@@ -182,7 +186,7 @@ impl Save {
     /// The promise: from here on the node goes on alone. With a disk, what was brought is synced before.
     pub(crate) async fn stage(&self) -> Result<SaveState> {
         if let Some(disk) = self.disk.as_ref().filter(|_| !self.is_staged()) {
-            let base = self.progress.lock().base;
+            let base = self.base();
             let promised = disk.promise(&self.id, &self.attempt, &self.begin, base).await;
             if let Err(error) = promised {
                 self.give_up(error.share());
@@ -217,11 +221,6 @@ impl Save {
         progress.work.take()
     }
 
-    /// Counts what a former life had counted.
-    pub(super) fn count_staged(&self, bytes: u64) {
-        self.progress.lock().bytes += bytes;
-    }
-
     /// The generation that was there when it began, if that is known.
     pub(super) fn base(&self) -> Option<u32> {
         self.progress.lock().base
@@ -229,6 +228,26 @@ impl Save {
 
     pub(super) fn set_base(&self, base: u32) {
         self.progress.lock().base = Some(base);
+    }
+
+    /// Remembers a base that was found after the client may have handed the save over: the next life needs it too.
+    pub(super) async fn keep_base(&self, base: u32) {
+        self.set_base(base);
+        let Some(disk) = &self.disk else { return };
+        if let Err(error) = disk.add_base(base).await {
+            // The promise holds as it was; only a save that supersedes would have to be made again.
+            tracing::warn!(save = self.id, %error, "what a staged save supersedes cannot be written down");
+        }
+    }
+
+    /// Lets those who feed the save bring what a former life staged.
+    pub(super) fn want_pieces(&self) {
+        self.pieces_wanted.notify_one();
+    }
+
+    /// Returns when the task asks for what a former life staged.
+    pub(super) async fn pieces_wanted(&self) {
+        self.pieces_wanted.notified().await;
     }
 
     pub(super) fn disk(&self) -> Option<&Disk> {
@@ -333,7 +352,7 @@ impl Save {
             ),
         };
         match &progress.trouble {
-            Some(trouble) => error.with("trouble", &trouble.message),
+            Some(trouble) => error.with("trouble", format!("{}: {}", trouble.kind, trouble.message)),
             None => error,
         }
     }
@@ -358,48 +377,6 @@ impl Save {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(pause_max);
         }
-    }
-
-    pub(super) fn count_file(&self, bytes: u64) {
-        let mut progress = self.progress.lock();
-        progress.files += 1;
-        progress.written_bytes += bytes;
-    }
-
-    pub(super) fn count_written(&self, bytes: u64) {
-        self.progress.lock().written_bytes += bytes;
-    }
-
-    pub(super) fn count_reused(&self, bytes: u64) {
-        self.progress.lock().reused_bytes += bytes;
-    }
-
-    /// Counts a file of differences.
-    pub(super) fn count_encoded(&self, bytes: u64, stored_bytes: u64) {
-        self.count_file(stored_bytes);
-        let mut progress = self.progress.lock();
-        progress.encoded_bytes += bytes;
-        progress.encoded_stored_bytes += stored_bytes;
-    }
-
-    pub(super) fn set_parent(&self, parent: StepRef) {
-        self.progress.lock().parent = Some(parent);
-    }
-
-    pub(super) fn set_alarms(&self, alarms: &[Alarm]) {
-        let plain = |alarm: &Alarm| {
-            let kind = match alarm.kind {
-                AlarmKind::Zeroed => "zeroed",
-                AlarmKind::Stale => "stale",
-                AlarmKind::NotFinite => "not_finite",
-            };
-            (kind.to_owned(), alarm.name.clone(), alarm.message.clone())
-        };
-        self.progress.lock().alarms = alarms.iter().map(plain).collect();
-    }
-
-    pub(super) fn wait_for_ranks(&self, missing: Option<String>) {
-        self.progress.lock().missing_ranks = missing;
     }
 
     pub(super) fn set_record(&self, record: Record) {
@@ -442,36 +419,6 @@ impl Save {
         // What it is by then is the answer in any case.
         let _ = tokio::time::timeout(at_most, over).await;
         self.state()
-    }
-
-    /// What is known about it.
-    pub(crate) fn state(&self) -> SaveState {
-        let since =
-            |time: Duration| u64::try_from(time.saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX);
-        let progress = self.progress.lock();
-        SaveState {
-            id: self.id.clone(),
-            root: self.begin.root.clone(),
-            step: self.begin.step,
-            attempt: self.attempt.clone(),
-            rank: self.begin.rank,
-            world_size: self.begin.world_size,
-            phase: progress.phase,
-            staged: self.begin.staged,
-            generation: progress.generation,
-            parent: progress.parent.map(|parent| (parent.step, parent.generation)),
-            bytes: progress.bytes,
-            written_bytes: progress.written_bytes,
-            reused_bytes: progress.reused_bytes,
-            encoded_bytes: progress.encoded_bytes,
-            encoded_stored_bytes: progress.encoded_stored_bytes,
-            files: progress.files,
-            age_ms: since(self.clock.monotonic()),
-            staged_ms: progress.staged_at.map(since),
-            ended_ms: progress.ended_at.map(since),
-            alarms: progress.alarms.clone(),
-            trouble: progress.trouble.clone(),
-        }
     }
 }
 

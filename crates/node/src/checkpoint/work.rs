@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
 use forebay_checkpoint::lease::Open;
-use forebay_checkpoint::manifest::StepRef;
+use forebay_checkpoint::manifest::Record;
 use forebay_checkpoint::names;
 use forebay_core::{Error, Kind, Result};
 use futures::StreamExt;
@@ -20,8 +19,10 @@ use tokio::time::Instant;
 use super::commit::{self, Ready, Whole};
 use super::fail_point::fail_point;
 use super::file::{self, WrittenFile};
+use super::lease;
 use super::parent::{self, Parent};
-use super::record::{self, StagedObject, Written};
+use super::record::{self, StagedObject};
+use super::records;
 use super::save::{Save, Work};
 use super::saves::Saves;
 
@@ -79,7 +80,7 @@ async fn prepare(saves: &Saves, save: &Save, queue: mpsc::Receiver<Work>) -> Res
     let base = find_base(save).await?;
     fail_point("before-lease");
     let wanted = parent::choose(save).await?;
-    let open = take_lease(save, wanted).await?;
+    let open = lease::take(save, wanted).await?;
     // The lease of the attempt is the deadline of all its ranks.
     let left = open.deadline_ms.saturating_sub(unix_ms(save.clock.wall()));
     let end = Instant::now() + Duration::from_millis(left);
@@ -101,7 +102,7 @@ async fn find_base(save: &Save) -> Result<u32> {
             .with("step", save.begin.step)
             .with("generation", base));
     }
-    save.set_base(base);
+    save.keep_base(base).await;
     Ok(base)
 }
 
@@ -119,11 +120,26 @@ async fn finish(
         save.set_parent(parent.step());
     }
     let parent = parent.as_deref();
-    let (files, objects) = take_all(saves, save, parent, queue).await?;
-    let written = write_documents(save, parent, files, objects).await?;
+    let left = match save.is_resumed {
+        true => records::left_by_former_life(save, parent).await?,
+        false => None,
+    };
+    let own = match left {
+        Some(record) => {
+            drop(queue);
+            save.set_alarms(&record.content.alarms);
+            record
+        }
+        None => {
+            save.want_pieces();
+            let (files, objects) = take_all(saves, save, parent, queue).await?;
+            write_documents(save, parent, files, objects).await?
+        }
+    };
+    save.set_record(own.clone());
     saves.tell();
     let whole = Whole {
-        own: written.record,
+        own,
         parent: parent.map(Parent::step),
         base,
     };
@@ -148,50 +164,6 @@ pub(super) fn check_new(generation: u32, supersede: bool) -> Result<u32> {
     let message =
         "the step is committed already; save another step, or say that this one is to be superseded";
     Err(Error::new(Kind::AlreadyExists, message).with("generation", generation))
-}
-
-/// Writes the lease of the attempt, or finds that of another rank.
-async fn take_lease(save: &Save, parent: Option<StepRef>) -> Result<Open> {
-    let path = save.path(names::OPEN);
-    let now = save.clock.wall();
-    let left = save.deadline.saturating_duration_since(Instant::now());
-    let open = Open::new(
-        save.begin.step,
-        &save.attempt,
-        parent,
-        unix_ms(now),
-        unix_ms(now + left),
-    );
-    if save.is_resumed
-        && let Some(old) = save.persist("read the lease", || save.lake.read(&path)).await?
-    {
-        return renew_lease(save, open, &old, &path).await;
-    }
-    let bytes = Bytes::from(open.encode()?);
-    let created = save
-        .persist("write the lease", || save.lake.create(&path, bytes.clone()))
-        .await;
-    match created {
-        Ok(()) => Ok(open),
-        Err(error) if error.kind() == Kind::PreconditionFailed => {
-            let found = save.persist("read the lease", || save.lake.read(&path)).await?;
-            Open::decode(&found.unwrap_or_default()).map_err(|error| error.with("lease", path))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// A save that goes on after a restart has its time anew, on the parent that it had; no rank gets less time than it was given.
-async fn renew_lease(save: &Save, mut open: Open, old: &[u8], path: &str) -> Result<Open> {
-    if let Ok(old) = Open::decode(old) {
-        open.parent = old.parent;
-        open.begun_ms = old.begun_ms;
-        open.deadline_ms = open.deadline_ms.max(old.deadline_ms);
-    }
-    let pieces = [Bytes::from(open.encode()?)];
-    save.persist("write the lease", || save.lake.put(path, &pieces))
-        .await?;
-    Ok(open)
 }
 
 pub(super) fn unix_ms(time: SystemTime) -> u64 {
@@ -233,7 +205,7 @@ async fn write_documents(
     parent: Option<&Parent>,
     files: Vec<WrittenFile>,
     objects: BTreeMap<String, StagedObject>,
-) -> Result<Written> {
+) -> Result<Record> {
     let written = record::build(save, parent, files, objects)?;
     if let Some((path, pieces)) = &written.objects {
         save.persist("write objects", || save.lake.put(path, pieces))
@@ -250,6 +222,5 @@ async fn write_documents(
     let pieces = [written.record_bytes.clone()];
     save.persist("write a record", || save.lake.put(&path, &pieces))
         .await?;
-    save.set_record(written.record.clone());
-    Ok(written)
+    Ok(written.record)
 }

@@ -7,6 +7,10 @@ use forebay_core::wire::{
     SavePhase, SaveState, StagedIn, WrittenFrom,
 };
 
+use forebay_node::Node;
+use forebay_node::config::Config;
+use forebay_node::options::NodeOptions;
+
 use crate::fixture::{Client, LONG, TestNode, pattern};
 
 fn begin(step: u64) -> BeginSave {
@@ -236,4 +240,51 @@ fn what_was_refused_is_not_part_of_a_save_and_the_rest_of_it_is() {
     assert!(matches!(staged, Answer::Saves(_)), "{staged:?}");
     let state = wait(&mut client, &save);
     assert_eq!((state.phase, state.bytes), (SavePhase::Durable, 10), "{state:?}");
+}
+
+#[test]
+fn folders_that_nobody_promised_are_gone_before_a_client_is_let_in() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("data/saves/a-0000000000000007.0");
+    std::fs::create_dir_all(&folder).unwrap();
+    // So many that a client could be faster.
+    for piece in 0..5000 {
+        std::fs::write(folder.join(format!("piece-{piece:05}")), b"").unwrap();
+    }
+    let socket = dir.path().join("socket");
+    let text = format!(
+        "data = '{}'\nram = '64MiB'\nnvme = 0\ns3 = 'off'\nadmin = 'off'\nsocket = '{}'",
+        dir.path().join("data").display(),
+        socket.display(),
+    );
+    let options = NodeOptions::resolve(Config::parse(&text).unwrap()).unwrap();
+    let early = std::thread::spawn(move || {
+        let deadline = Instant::now() + LONG;
+        while !socket.exists() {
+            assert!(Instant::now() < deadline, "there is no socket");
+            std::thread::yield_now();
+        }
+        let client = Client::hello(&socket);
+        (client, folder.exists())
+    });
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let node = runtime.block_on(Node::start(options)).unwrap();
+    let (mut client, is_there) = early.join().unwrap();
+    assert!(!is_there, "a client was let in before");
+    // So the name is free for a save of this life, which nobody takes for one of a former life.
+    runtime.block_on(node.wait_ready());
+    assert_eq!(client.ask(&Request::CreateBucket("box".into())), Answer::Done);
+    let begin = BeginSave {
+        staged: StagedIn::Nvme,
+        attempt: Some("a-0000000000000007".into()),
+        ..begin(1)
+    };
+    let save = open(&mut client, begin);
+    let bytes = pattern(1000, 1);
+    file(&mut client, &save, vec![part("w", 1000)], &bytes);
+    let staged = client.ask(&Request::StageSave { save: save.clone() });
+    assert!(matches!(staged, Answer::Saves(_)), "{staged:?}");
+    assert_eq!(wait(&mut client, &save).phase, SavePhase::Durable);
+    drop(client);
+    runtime.block_on(node.shutdown(LONG));
 }

@@ -1,0 +1,304 @@
+//! What tests of the saver stand on: nodes without sockets, over one lake that fails on purpose. A node that dies drops its tasks where they are, as kill -9
+//! would; the next one on its folder goes on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_checkpoint::{Manifest, names};
+use forebay_core::wire::{
+    AlarmPolicy, BeginSave, Differential, ObjectName, SaveFile, SavePart, SavePhase, SaveState, StagedIn,
+    WrittenFrom,
+};
+use forebay_core::{BucketName, Clock, SystemClock};
+use forebay_engine::{Consistency, Engine, EngineOptions, LakeOptions};
+use forebay_lake::{Faulty, Lake, MemoryLake, SchedulerOptions};
+use forebay_reservoir::{Reservoir, ReservoirOptions, Staging};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::resume::{LeftBehind, resume};
+use super::run_lake::RunLake;
+use super::save::Save;
+use super::saves::{NewSave, Saves, SavesOptions};
+
+/// Long enough for any machine.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+const STAGING_BYTES: u64 = 64 << 20;
+
+/// A lake, and folders of nodes.
+pub(super) struct World {
+    pub(super) faulty: Faulty,
+    pub(super) engine: Arc<Engine>,
+    clock: Arc<dyn Clock>,
+    dir: tempfile::TempDir,
+}
+
+fn bucket() -> BucketName {
+    BucketName::new("lake").unwrap()
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let reservoir = Reservoir::open(ReservoirOptions {
+            ram_bytes: 64 << 20,
+            nvme_bytes: 0,
+            nvme_dir: dir.path().join("nvme"),
+            scrub_period: Duration::ZERO,
+            read_ahead_bytes_max: 0,
+            write_fill_bytes_max: 0,
+            clock: Arc::clone(&clock),
+        });
+        let faulty = Faulty::new(Arc::new(MemoryLake::new()), 1);
+        let lake: Arc<dyn Lake> = Arc::new(faulty.clone());
+        let engine = Engine::new(EngineOptions {
+            lake: LakeOptions {
+                lake,
+                conditional_create: true,
+                conditional_update: true,
+                conditional_delete: true,
+                scheduler: SchedulerOptions::default(),
+            },
+            consistency: Consistency::Always,
+            buckets: Vec::new(),
+            metadata_entries_max: 1000,
+            reservoir: reservoir.await.unwrap(),
+            clock: Arc::clone(&clock),
+        });
+        engine.create_bucket(&bucket()).await.unwrap();
+        Self {
+            faulty,
+            engine,
+            clock,
+            dir,
+        }
+    }
+
+    pub(super) fn lake(&self) -> RunLake {
+        RunLake::new(Arc::clone(&self.engine), bucket(), "run").unwrap()
+    }
+
+    /// The data folder of a node.
+    pub(super) fn folder(&self, node: &str) -> PathBuf {
+        let folder = self.dir.path().join(node);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// A node that has forgotten everything but does not take up what lies in its folder.
+    pub(super) fn node(&self, node: &str) -> Arc<Saves> {
+        self.node_with(node, Duration::ZERO)
+    }
+
+    /// One that takes nothing new while a save is older than that.
+    pub(super) fn node_with(&self, node: &str, age_max: Duration) -> Arc<Saves> {
+        let options = SavesOptions {
+            staging_bytes: STAGING_BYTES,
+            data_dir: Some(self.folder(node)),
+            age_max,
+        };
+        Saves::new(options, Arc::clone(&self.clock))
+    }
+
+    /// The next life of a node.
+    pub(super) async fn restarted(&self, node: &str) -> Arc<Saves> {
+        let left_behind = LeftBehind::scan(&self.folder(node)).await.unwrap();
+        let saves = self.node(node);
+        resume(&saves, &self.engine, &Staging::new(STAGING_BYTES), left_behind);
+        saves
+    }
+
+    /// The newest commit of a step, after a look at every byte that it names.
+    pub(super) async fn whole_step(&self, step: u64) -> Manifest {
+        let lake = self.lake();
+        let generation = *lake.generations(step).await.unwrap().last().unwrap();
+        let bytes = lake.read(&names::manifest(step, generation)).await.unwrap();
+        let manifest = Manifest::decode(&bytes.unwrap()).unwrap();
+        let content = &manifest.content;
+        for file in &content.files {
+            let info = lake.head(&file.path).await.unwrap().expect(&file.path);
+            assert_eq!(info.bytes, file.bytes, "{}", file.path);
+        }
+        for table in &content.tables {
+            let bytes = lake.read(&table.path).await.unwrap().expect(&table.path);
+            assert_eq!(blake3::hash(&bytes).to_hex().as_str(), table.blake3);
+        }
+        for (name, tensor) in &content.tensors {
+            for part in &tensor.parts {
+                let [first, end] = part.bytes.range;
+                let path = &content.files[part.bytes.file as usize].path;
+                let bytes = lake.read_range(path, first..end).await.unwrap();
+                let digest = blake3::hash(&bytes).to_hex().to_string();
+                assert_eq!(digest, part.bytes.blake3, "{name} in {path}");
+            }
+        }
+        manifest
+    }
+
+    /// Whether any commit of the step is there.
+    pub(super) async fn is_visible(&self, step: u64) -> bool {
+        !self.lake().generations(step).await.unwrap().is_empty()
+    }
+}
+
+/// One rank of a save.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rank {
+    pub(super) step: u64,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
+    pub(super) staged: StagedIn,
+    pub(super) supersede: bool,
+    pub(super) deadline: Duration,
+    /// The attempt is made from the step and this.
+    pub(super) attempt: u64,
+    /// Bytes of a tensor that is the same in every step.
+    pub(super) frozen_bytes: usize,
+}
+
+/// Bytes of the tensor that each step has anew.
+pub(super) const FRESH_BYTES: usize = 1000;
+
+impl Rank {
+    /// A world of one, in memory.
+    pub(super) fn alone(step: u64) -> Self {
+        Self {
+            step,
+            rank: 0,
+            world_size: 1,
+            staged: StagedIn::Ram,
+            supersede: false,
+            deadline: LONG,
+            attempt: 0,
+            frozen_bytes: 0,
+        }
+    }
+
+    /// One of several, on disk.
+    pub(super) fn of(step: u64, rank: u32, world_size: u32) -> Self {
+        Self {
+            rank,
+            world_size,
+            staged: StagedIn::Nvme,
+            ..Self::alone(step)
+        }
+    }
+
+    pub(super) fn attempt(&self) -> String {
+        names::attempt(self.step * 1000 + self.attempt)
+    }
+
+    /// The path of a file of this attempt.
+    pub(super) fn path(&self, name: &str) -> String {
+        names::attempt_file(self.step, &self.attempt(), name)
+    }
+
+    pub(super) fn begin(&self) -> BeginSave {
+        BeginSave {
+            root: ObjectName {
+                bucket: "lake".into(),
+                key: "run".into(),
+            },
+            step: self.step,
+            attempt: Some(self.attempt()),
+            rank: self.rank,
+            world_size: self.world_size,
+            supersede: self.supersede,
+            staged: self.staged,
+            sha256: false,
+            alarms: AlarmPolicy::Warn,
+            reuse: true,
+            differential: Differential::Off,
+            deadline_ms: self.deadline.as_millis() as u64,
+            metadata: "{}".into(),
+            tree: "null".into(),
+        }
+    }
+
+    pub(super) fn new_save(&self, world: &World) -> NewSave {
+        NewSave {
+            begin: self.begin(),
+            lake: world.lake(),
+            attempt: self.attempt(),
+            metadata: Map::new(),
+            tree: Value::Null,
+        }
+    }
+
+    /// Begins it and brings what it has.
+    pub(super) async fn filled(&self, world: &World, saves: &Arc<Saves>) -> Arc<Save> {
+        let save = saves.begin(self.new_save(world)).await.unwrap();
+        let fresh = (format!("w{}", self.rank), vec![self.step as u8 + 1; FRESH_BYTES]);
+        let frozen = (
+            format!("frozen{}", self.rank),
+            vec![self.rank as u8 + 1; self.frozen_bytes],
+        );
+        for (name, bytes) in [fresh, frozen] {
+            if bytes.is_empty() {
+                continue;
+            }
+            let part = SavePart {
+                name,
+                dtype: "U8".into(),
+                tensor_shape: vec![bytes.len() as u64],
+                offset: vec![0],
+                shape: vec![bytes.len() as u64],
+            };
+            let file = SaveFile {
+                save: save.id.clone(),
+                from: WrittenFrom {
+                    buffer: 0,
+                    bytes: bytes.len() as u64,
+                    crc32c: None,
+                },
+                parts: vec![part],
+            };
+            save.add_file(file, bytes.into()).await.unwrap();
+        }
+        save
+    }
+
+    /// Hands it over.
+    pub(super) async fn staged(&self, world: &World, saves: &Arc<Saves>) -> Arc<Save> {
+        let save = self.filled(world, saves).await;
+        assert_eq!(save.stage().await.unwrap().phase, SavePhase::Staged);
+        save
+    }
+
+    /// Hands it over, waits for its record in the lake, and lets its node die.
+    pub(super) async fn recorded_and_dead(&self, world: &World, node: &str) {
+        let saves = world.node(node);
+        self.staged(world, &saves).await;
+        let path = self.path(&names::record_file(self.rank));
+        let lake = world.lake();
+        eventually("the record is written", async || {
+            lake.head(&path).await.unwrap().is_some()
+        })
+        .await;
+        saves.die().await;
+    }
+}
+
+/// Waits until the state is as wanted.
+pub(super) async fn until(save: &Save, what: &str, is_so: impl Fn(&SaveState) -> bool) -> SaveState {
+    eventually(what, async || is_so(&save.state())).await;
+    save.state()
+}
+
+/// Waits until something is so.
+pub(super) async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + LONG;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "never: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// It has become durable.
+pub(super) async fn durable(save: &Save) -> SaveState {
+    let state = save.wait(LONG).await;
+    assert_eq!(state.phase, SavePhase::Durable, "{state:?}");
+    state
+}

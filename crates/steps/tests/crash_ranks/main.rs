@@ -1,0 +1,81 @@
+//! Several ranks on one or two nodes, one of which is killed at a labelled point, with or without its trainer and the other node; then all are started again.
+//! A reader sees the old step or the new one, whole; what was acknowledged as durable is there, and what all ranks had staged on disk is finished, also if the
+//! step whose files it reuses is gone by then.
+#![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
+
+#[path = "../fixture/mod.rs"]
+mod fixture;
+mod job;
+mod stage;
+mod story;
+
+use stage::play;
+use story::{AGAIN, LATER_MS, POINTS, Story};
+
+/// How many seeds are tried; more take longer.
+const SEEDS: &str = "FOREBAY_CRASH_SEEDS";
+const SEEDS_BY_DEFAULT: u64 = 12;
+
+#[test]
+#[ignore = "a process that other tests start and kill"]
+fn node_process() {
+    fixture::process::run_node();
+}
+
+#[test]
+#[ignore = "a process that other tests start and kill"]
+fn trainer_process() {
+    stage::run_trainer();
+}
+
+#[test]
+fn ranks_of_one_node_that_dies_anywhere_leave_the_old_step_or_the_new_one() {
+    for label in POINTS {
+        play(&Story::plain(&[0, 0], 0, label));
+    }
+}
+
+#[test]
+fn ranks_of_two_nodes_of_which_one_dies_anywhere_leave_the_old_step_or_the_new_one() {
+    for (number, label) in POINTS.into_iter().enumerate() {
+        play(&Story::plain(&[0, 1], number % 2, label));
+        play(&Story::plain(&[0, 1], 1 - number % 2, label));
+    }
+}
+
+#[test]
+fn a_trainer_that_dies_with_its_node_leaves_the_old_step_or_the_new_one() {
+    for label in POINTS {
+        let story = Story {
+            trainer_dies: true,
+            ..Story::plain(&[0, 0], 0, label)
+        };
+        play(&story);
+    }
+}
+
+#[test]
+fn ranks_whose_parent_is_pruned_while_they_are_dead_are_finished_without_it() {
+    for (number, again) in AGAIN.into_iter().enumerate() {
+        let nodes: &[usize] = if number % 2 == 0 { &[0, 0] } else { &[0, 1] };
+        for age in [0, LATER_MS] {
+            let story = Story {
+                others_die: true,
+                pruned: Some(age),
+                again: Some(again),
+                ..Story::plain(nodes, 0, "before-commit")
+            };
+            play(&story);
+        }
+    }
+}
+
+#[test]
+fn whoever_dies_where_and_how_often_a_step_is_whole_or_absent() {
+    let seeds = std::env::var(SEEDS).ok().and_then(|text| text.parse().ok());
+    for seed in 0..seeds.unwrap_or(SEEDS_BY_DEFAULT) {
+        let story = Story::by_seed(seed);
+        println!("seed {seed}: {story:?}");
+        play(&story);
+    }
+}
