@@ -17,7 +17,7 @@ mod tests;
 
 use std::ops::Range;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use zstd::bulk::{Compressor, Decompressor};
 
 use crate::Dtype;

@@ -2,6 +2,7 @@
 //!
 //! All of them look at a piece while it is in the CPU's cache, so that memory is read once.
 
+use forebay_core::crc32c;
 use sha2::{Digest, Sha256};
 
 use crate::Dtype;

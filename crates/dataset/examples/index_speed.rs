@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_core::Result;
+use forebay_core::{Result, crc32c};
 use forebay_dataset::index::{
     Field, Index, IndexBuilder, SampleRecord, ShardIndexBuilder, ShardIndexOptions,
 };

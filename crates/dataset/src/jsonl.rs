@@ -3,7 +3,7 @@
 //! Lines are not parsed, so any length passes through without being held. Lines of nothing but white space are no samples. A last line
 //! without a newline counts.
 
-use forebay_core::Result;
+use forebay_core::{Result, crc32c};
 
 use crate::index::{Field, SampleRecord};
 use crate::scan::{SampleSink, ShardScanner};

@@ -6,7 +6,7 @@
 
 mod example;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 pub use example::{Feature, Features, SequenceExample, decode_example, decode_sequence_example};
 

@@ -8,7 +8,7 @@ mod npy;
 
 use std::collections::VecDeque;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 pub use npy::{NPY_HEADER_BYTES_MAX, NpyHeader};
 

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use forebay_client::{Item, ItemRange, Sources, View};
-use forebay_core::{ByteRange, Error, Kind, Result};
+use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
 use forebay_dataset::index::{Field, Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
 use forebay_dataset::shard::Layout;

@@ -16,7 +16,7 @@ use forebay_checkpoint::safetensors::{self, Entry};
 use forebay_checkpoint::table::{BLOCK_BYTES, Table};
 use forebay_checkpoint::{Dtype, Manifest, TensorBox, names};
 use forebay_client::{Condition, PutOptions, PutSource};
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 

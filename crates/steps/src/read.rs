@@ -16,7 +16,7 @@ use forebay_checkpoint::manifest::{DEPTH_MAX, Extent, Part};
 use forebay_checkpoint::plan::{self, Job, Piece, Source};
 use forebay_checkpoint::shape::TensorBox;
 use forebay_checkpoint::table::BLOCK_BYTES;
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 use crate::parallel;
 use crate::step::{Fetch, Step};

@@ -14,7 +14,7 @@ use forebay_checkpoint::manifest::{DataFile, Extent, Part};
 use forebay_checkpoint::table::BLOCK_BYTES;
 use forebay_checkpoint::{names, plan};
 use forebay_client::View;
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 

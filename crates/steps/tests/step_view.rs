@@ -10,7 +10,7 @@ use forebay_checkpoint::manifest::{
 use forebay_checkpoint::table::{BLOCK_BYTES, Table};
 use forebay_checkpoint::{Dtype, Manifest, TensorBox, delta, names};
 use forebay_client::{Entry, ItemRange, ListOptions, ListedObject, Name, PutOptions, PutSource};
-use forebay_core::{Kind, Result};
+use forebay_core::{Kind, Result, crc32c};
 use forebay_steps::{ExportOptions, Layout};
 
 /// Tensors of every shape and cut.

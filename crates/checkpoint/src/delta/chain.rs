@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::{Decoder, FRAME_BYTES, Frames, bytes_of};
 use crate::manifest::Extent;

@@ -1,6 +1,6 @@
 //! Entry points for the formats of shards, for the index and for the documents beside them.
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 use crate::index::{Field, Index, IndexBuilder, SampleRecord, ShardIndexBuilder, ShardIndexOptions};
 use crate::mds::{MdsEncoding, MdsIndex, MdsScanner};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::bytes::{put_u32, put_u64};
 use super::head::{

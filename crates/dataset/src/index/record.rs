@@ -1,6 +1,6 @@
 //! The values that go into an index and come out of it.
 
-use forebay_core::ByteRange;
+use forebay_core::{ByteRange, crc32c};
 use smallvec::SmallVec;
 
 /// One field of a sample and where it lies in its shard.

@@ -1,4 +1,4 @@
-use forebay_core::Kind;
+use forebay_core::{Kind, crc32c};
 use proptest::prelude::*;
 
 use super::*;

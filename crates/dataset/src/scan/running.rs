@@ -1,5 +1,7 @@
 //! Two things that every scanner needs: a few bytes at once although they come in pieces, and a CRC over bytes that pass by.
 
+use forebay_core::crc32c;
+
 /// Collects bytes until there are enough.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {

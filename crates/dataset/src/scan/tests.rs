@@ -1,5 +1,7 @@
 use std::io::Write;
 
+use forebay_core::crc32c;
+
 use super::*;
 use crate::index::{Index, IndexBuilder};
 use crate::tokens::TokenType;

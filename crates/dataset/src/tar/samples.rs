@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use smallvec::SmallVec;
 
 use super::{Member, MemberKind, TarScanner};

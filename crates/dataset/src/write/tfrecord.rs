@@ -3,7 +3,7 @@
 //! `Example { Features { map<string, Feature { BytesList }> } }`, features sorted by name. A sample that is one field `record` was a record before and is
 //! written as it is. The payload goes out in pieces; its CRC is computed on the way.
 
-use forebay_core::Result;
+use forebay_core::{Result, crc32c};
 
 use super::{KEY_FIELD, Out, PackSample, SampleShape, ShardWriter};
 use crate::tfrecord::{FIELD, masked};

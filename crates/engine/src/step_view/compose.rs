@@ -10,7 +10,7 @@ use forebay_checkpoint::manifest::Extent;
 use forebay_checkpoint::plan;
 use forebay_checkpoint::table::{BLOCK_BYTES, Table};
 use forebay_checkpoint::whole::{WholeFile, WholeTensor, Woven};
-use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result};
+use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, crc32c};
 use forebay_lake::{FetchUrgency, ObjectMeta};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};

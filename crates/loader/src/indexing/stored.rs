@@ -6,7 +6,7 @@
 //! is written whole or not at all.
 
 use forebay_client::{Client, Condition, ItemRange, Name, PutOptions, PutSource};
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 use forebay_dataset::index::Index;
 use forebay_dataset::order::Fingerprint;
 use forebay_dataset::tokens::TokenWindows;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::{
     FORMAT_VERSION, HEADER_BYTES, MAGIC, META_BYTES_MAX, NO_VERSION, PIECE_BYTES, SECTION_BYTES, SECTIONS,
