@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_checkpoint::delta::{self, Decoder, Frames};
+use forebay_checkpoint::delta::chain::{Broken, Level, file_range, put_together};
+use forebay_checkpoint::delta::{self, Decoder};
 use forebay_checkpoint::manifest::Extent;
 use forebay_checkpoint::plan;
 use forebay_checkpoint::table::{BLOCK_BYTES, Table};
@@ -129,7 +130,11 @@ impl StepView {
     ) -> Result<Vec<u8>> {
         let wanted = plan::bytes_of(&blocks, extent.bytes());
         let bytes = match extent.encoding {
-            None => self.stored(bucket, extent, wanted, urgency).await?,
+            None => {
+                let first = extent.range[0];
+                let range = first + wanted.start..first + wanted.end;
+                self.stored(bucket, extent.file, range, urgency).await?
+            }
             Some(_) => {
                 let frames = delta::frames_of(&wanted);
                 let decoded = self.decoded(bucket, extent, &frames, urgency).await?;
@@ -141,7 +146,7 @@ impl StepView {
         Ok(bytes)
     }
 
-    /// What frames of an encoded part stand for: the same bytes of the plain part at the end of its chain, and then one difference after the other.
+    /// What frames of an encoded part stand for; what is read of each extent of its chain is proved on the way.
     async fn decoded(
         &self,
         bucket: &Arc<Bucket>,
@@ -149,51 +154,43 @@ impl StepView {
         frames: &Range<u64>,
         urgency: &FetchUrgency,
     ) -> Result<Vec<u8>> {
-        let mut chain: Vec<&Extent> = extent.chain().collect();
-        let wanted = delta::bytes_of(frames, extent.bytes());
-        let Some(plain) = chain.pop() else {
-            return Err(Error::new(Kind::Internal, "a chain without a part"));
-        };
-        let mut bytes = self.stored(bucket, plain, wanted.clone(), urgency).await?;
-        self.compare(bucket, plain, plan::blocks_of(&wanted), &bytes)
-            .await?;
-        let mut decoder = Decoder::new()?;
-        for extent in chain.into_iter().rev() {
-            let Some(encoding) = &extent.encoding else {
-                continue;
-            };
+        let mut read = Vec::with_capacity(1 + extent.depth());
+        for extent in extent.chain() {
             let table = self.table(bucket, extent.table).await?;
-            let known = Frames::of(table, extent)?;
-            let stored = self.stored(bucket, extent, known.stored(frames), urgency).await?;
-            let mut rest = &stored[..];
-            let targets = bytes.chunks_mut(delta::FRAME_BYTES as usize);
-            for (frame, target) in known.iter(frames).zip(targets) {
-                let (now, behind) = rest
-                    .split_at_checked(frame.stored_bytes as usize)
-                    .ok_or_else(|| self.damaged(extent))?;
-                rest = behind;
-                if crc32c::crc32c(now) != frame.crc {
-                    return Err(self.damaged(extent));
-                }
-                decoder.frame(now, encoding.element_bytes, target)?;
-            }
+            let range = file_range(extent, table, frames)?;
+            let stored = self.stored(bucket, extent.file, range, urgency).await?;
+            read.push((extent, table, stored));
         }
-        Ok(bytes)
+        let levels = read.iter().map(|(extent, table, stored)| Level {
+            extent,
+            table,
+            stored,
+        });
+        let levels: Vec<Level<'_>> = levels.collect();
+        let made = delta::bytes_of(frames, extent.bytes());
+        let mut target = vec![0; (made.end - made.start) as usize];
+        put_together(&levels, frames, &mut Decoder::new()?, &mut target).map_err(
+            |Broken { level, error }| {
+                let file = levels.get(level).map_or("", |level| self.path(level.extent.file));
+                error.with("file", file)
+            },
+        )?;
+        Ok(target)
     }
 
-    /// Bytes of an extent as they lie in its file, counted from its start; not proved.
+    /// Bytes of a file of the step as they lie there; not proved.
     async fn stored(
         &self,
         bucket: &Arc<Bucket>,
-        extent: &Extent,
+        file: u32,
         bytes: Range<u64>,
         urgency: &FetchUrgency,
     ) -> Result<Vec<u8>> {
         if bytes.is_empty() {
             return Ok(Vec::new());
         }
-        let source = self.source(bucket, extent.file).await?;
-        let range = ByteRange::new(extent.range[0] + bytes.start, extent.range[0] + bytes.end)?;
+        let source = self.source(bucket, file).await?;
+        let range = ByteRange::new(bytes.start, bytes.end)?;
         let key = bucket.full_key(&source.key)?;
         let scheduler = &bucket.handle.scheduler;
         let mut body = scheduler.fetch(&key, &source.version, source.bytes, range, urgency.clone())?;
@@ -204,7 +201,7 @@ impl StepView {
         if read.len() as u64 == range.len() {
             return Ok(read);
         }
-        Err(self.damaged(extent))
+        Err(self.damaged(file, &bytes))
     }
 
     /// Compares blocks of an extent with the side table.
@@ -222,15 +219,19 @@ impl StepView {
         if found.eq(expected.unwrap_or_default().iter().copied()) {
             return Ok(());
         }
-        Err(self.damaged(extent))
+        Err(self.damaged(extent.file, &(extent.range[0]..extent.range[1])))
     }
 
-    fn damaged(&self, extent: &Extent) -> Error {
+    fn damaged(&self, file: u32, bytes: &Range<u64>) -> Error {
         let message = "bytes of a tensor do not match their checksum: the file is damaged; read another step";
-        let file = self.manifest.content.files.get(extent.file as usize);
         Error::new(Kind::Checksum, message)
-            .with("file", file.map_or("", |file| file.path.as_str()))
-            .with("bytes", format!("{}-{}", extent.range[0], extent.range[1]))
+            .with("file", self.path(file))
+            .with("bytes", format!("{}-{}", bytes.start, bytes.end))
+    }
+
+    fn path(&self, file: u32) -> &str {
+        let found = self.manifest.content.files.get(file as usize);
+        found.map_or("", |file| file.path.as_str())
     }
 
     /// A file of the step as the lake has it.
