@@ -21,6 +21,8 @@ pub fn checkpoint_manifest(data: &[u8]) {
         let Ok(mut manifest) = Manifest::decode(&document) else {
             continue;
         };
+        let tensors = Manifest::decode_tensors(&document).expect("it needs less of the same");
+        assert_eq!(tensors.content.tensors, manifest.content.tensors);
         for tensor in manifest.content.tensors.values() {
             for extent in tensor.parts.iter().map(|part| &part.bytes) {
                 assert!(extent.depth() <= DEPTH_MAX);

@@ -1,13 +1,15 @@
 //! The commit of a step: a JSON document that names every tensor, every part, and what proves it.
 //!
 //! Life cycle: every rank has a [`Record`] of what it wrote; the committer merges all records into a [`Manifest`] and creates it in the lake, once. A
-//! reader takes the highest generation, [`Manifest::decode`]s it (digest, version, then every number in it), and trusts it from then on.
+//! reader takes the highest generation, [`Manifest::decode`]s it (digest, version, then every number in it), and trusts it from then on. Who needs only tensors
+//! uses [`Manifest::decode_tensors`], which takes a small multiple of the document in memory whatever is in it.
 //!
 //! Limits: 256 MiB, 2^22 tensors; see docs/formats/checkpoint.md.
 
 mod check;
 mod document;
 mod encoding;
+mod flat;
 #[cfg(test)]
 mod tests;
 
@@ -17,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Dtype;
-use crate::shape::TensorBox;
+use crate::shape::{TensorBox, dimensions};
 
 pub use document::DOCUMENT_BYTES_MAX;
 pub use encoding::{DEPTH_MAX, Encoding, EncodingKind};
@@ -28,7 +30,7 @@ pub const TENSORS_MAX: usize = 1 << 22;
 pub const VERSION: u32 = 1;
 
 /// What was written: by one rank in a record, by all in a manifest.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Content {
     /// Files that hold bytes, of this attempt or of an earlier step.
     pub files: Vec<DataFile>,
@@ -47,7 +49,7 @@ pub struct Content {
 }
 
 /// The commit of a step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Manifest {
     /// `forebay-checkpoint`.
     pub format: String,
@@ -75,7 +77,7 @@ pub struct Manifest {
 }
 
 /// What one rank wrote.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     /// `forebay-checkpoint-rank`.
     pub format: String,
@@ -135,6 +137,7 @@ pub struct Tensor {
     /// Type of its elements.
     pub dtype: Dtype,
     /// Its whole shape.
+    #[serde(deserialize_with = "dimensions")]
     pub shape: Vec<u64>,
     /// Its parts; in a manifest they cover it.
     pub parts: Vec<Part>,
@@ -142,6 +145,7 @@ pub struct Tensor {
 
 /// A box of a tensor, and its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "flat::FlatPart")]
 pub struct Part {
     /// Where it lies in the tensor.
     #[serde(flatten)]
@@ -174,6 +178,7 @@ pub struct Extent {
 
 /// State that is not a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "flat::FlatObject")]
 pub struct Object {
     /// The ranks that had just these bytes.
     pub ranks: Vec<u32>,

@@ -1,8 +1,11 @@
 //! The header of a data file: ordinary safetensors, padded so that data starts at a multiple of 4096, with the offsets of shards as PyTorch's DCP
 //! wants to find them.
 
+use std::collections::BTreeMap;
+
 use forebay_core::{Error, Kind, Result};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::Dtype;
 use crate::shape::TensorBox;
@@ -27,21 +30,27 @@ pub struct Entry<'a> {
     pub bytes: u64,
 }
 
+/// Where a part lies in its tensor, in the words of DCP.
+#[derive(Serialize)]
+struct Saved<'a> {
+    saved_offsets: &'a [u64],
+}
+
 /// The bytes before the data of a file whose tensors lie one after the other.
 pub fn header(entries: &[Entry<'_>]) -> Result<Vec<u8>> {
     let unwritable =
         |why: serde_json::Error| Error::new(Kind::Internal, "a header could not be written").caused_by(why);
-    let mut sharding = Map::new();
+    let mut sharding = BTreeMap::new();
     for entry in entries {
         check_name(entry.name)?;
-        let offsets = json!({ "saved_offsets": entry.at.offset });
-        if sharding.insert(entry.name.to_owned(), offsets).is_some() {
+        let saved_offsets = &entry.at.offset;
+        if sharding.insert(entry.name, Saved { saved_offsets }).is_some() {
             return Err(
                 Error::new(Kind::Internal, "a file would name a tensor twice").with("tensor", entry.name)
             );
         }
     }
-    let sharding = serde_json::to_string(&Value::Object(sharding)).map_err(unwritable)?;
+    let sharding = serde_json::to_string(&sharding).map_err(unwritable)?;
     let metadata = json!({ "format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": sharding });
     let mut bytes = vec![0; 8];
     bytes.extend_from_slice(b"{\"__metadata__\":");
@@ -79,6 +88,8 @@ pub fn check_name(name: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]

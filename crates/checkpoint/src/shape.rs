@@ -3,8 +3,11 @@
 //! A box is an offset and a shape, outermost dimension first, in elements. Bytes lie in C order. A scalar has no dimensions and one element.
 //! Everything is checked against overflow, because boxes come from documents and from users.
 
+use std::fmt;
+
 use forebay_core::{Error, Kind, Result};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// More dimensions than any tensor has.
 pub const DIMENSIONS_MAX: usize = 8;
@@ -15,9 +18,39 @@ pub const NUMBER_MAX: u64 = 1 << 53;
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TensorBox {
     /// The first element in every dimension.
+    #[serde(deserialize_with = "dimensions")]
     pub offset: Vec<u64>,
     /// How many in every dimension.
+    #[serde(deserialize_with = "dimensions")]
     pub shape: Vec<u64>,
+}
+
+/// One number for each dimension. A longer list than any tensor has is refused before it takes memory.
+pub(crate) fn dimensions<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> std::result::Result<Vec<u64>, D::Error> {
+    deserializer.deserialize_seq(Dimensions)
+}
+
+struct Dimensions;
+
+impl<'de> Visitor<'de> for Dimensions {
+    type Value = Vec<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {DIMENSIONS_MAX} dimensions")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut numbers: A) -> std::result::Result<Vec<u64>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(number) = numbers.next_element()? {
+            if all.len() == DIMENSIONS_MAX {
+                return Err(A::Error::invalid_length(DIMENSIONS_MAX + 1, &self));
+            }
+            all.push(number);
+        }
+        Ok(all)
+    }
 }
 
 /// Bytes that lie together both in a part and in what is wanted of it.

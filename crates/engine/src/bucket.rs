@@ -17,6 +17,7 @@ use parking_lot::RwLock;
 
 use crate::document::DocumentsSeen;
 use crate::engine::{BucketOptions, Consistency, LakeOptions};
+use crate::step_view::BucketTurns;
 use crate::{Engine, document};
 
 /// How long a bucket that was there is believed to be there.
@@ -64,6 +65,8 @@ pub(crate) struct Bucket {
     pub(crate) is_mapped: bool,
     /// Whether there are documents beside its objects.
     pub(crate) documents: DocumentsSeen,
+    /// Manifests of it that are read for views.
+    pub(crate) manifest_turns: BucketTurns,
     /// When it was last seen to exist.
     seen: RwLock<Option<Duration>>,
 }
@@ -117,6 +120,7 @@ impl Buckets {
                     domain: bucket.domain,
                     is_mapped: true,
                     documents: DocumentsSeen::default(),
+                    manifest_turns: BucketTurns::default(),
                     seen: RwLock::new(None),
                 };
                 mapped.insert(bucket.name, Arc::new(opened));
@@ -152,6 +156,7 @@ impl Buckets {
             domain: self.domain_of.get(name).copied().unwrap_or_default(),
             is_mapped: false,
             documents: DocumentsSeen::default(),
+            manifest_turns: BucketTurns::default(),
             seen: RwLock::new(None),
         });
         let mut opened = self.opened.write();

@@ -7,9 +7,11 @@
 //!
 //! A key is in a view if it looks so *and* the step is committed; any other key means what it always did. Listings of other prefixes do not show views.
 //!
-//! Limits: [`MANIFEST_BYTES_MAX`], [`PARTS_MAX`], [`TABLES_BYTES_MAX`]; [`VIEWS_BYTES_MAX`] of views are kept, one is read at a time.
+//! Limits: [`MANIFEST_BYTES_MAX`], [`ENTRIES_MAX`], [`TABLES_BYTES_MAX`]; [`VIEWS_BYTES_MAX`] of views are kept. Each step is read once however many ask
+//! (the cache knows who is at it), and how many manifests are read and parsed at once is bounded (`turns.rs`).
 
 mod compose;
+mod turns;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,15 +28,18 @@ use forebay_reservoir::ObjectVersion;
 use futures::TryStreamExt;
 use quick_cache::sync::Cache;
 use quick_cache::{OptionsBuilder, Weighter};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
+
+pub(crate) use turns::BucketTurns;
+use turns::Turns;
 
 use crate::bucket::Bucket;
 use crate::{Engine, ObjectInfo};
 
 /// The largest manifest that gets a view.
 const MANIFEST_BYTES_MAX: u64 = 64 << 20;
-/// Parts of a step that gets a view.
-const PARTS_MAX: usize = 1 << 20;
+/// Tensors, parts, files and side tables, of each so many, of a step that gets a view: more than a manifest of that size has, as it is written.
+const ENTRIES_MAX: usize = 1 << 18;
 /// All side tables of a step that gets a view: they are kept with it once they were needed.
 const TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Views that are kept, by [`StepView::weight`]; the largest ones fit alone.
@@ -50,8 +55,7 @@ const LAYOUT: &[u8] = b"forebay-step-view-1";
 #[derive(Debug)]
 pub(crate) struct StepViews {
     kept: Cache<StepKey, Arc<StepView>, ViewBytes>,
-    /// Held while a manifest is read.
-    reading: Mutex<()>,
+    turns: Turns,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -67,7 +71,7 @@ pub(crate) struct StepView {
     listed: Listed,
     /// Bytes that it takes, with all side tables.
     weight: u64,
-    /// Without what no view shows: state that is not a tensor, metadata, alarms.
+    /// Without what no view shows: state that is not a tensor, tree, metadata, alarms.
     manifest: Manifest,
     files: Vec<ViewFile>,
     /// Versions of the files of the manifest, in its order, as they are asked for.
@@ -123,7 +127,7 @@ impl StepViews {
             .expect("all that has no default is given");
         Self {
             kept: Cache::with_options(options, ViewBytes, Default::default(), Default::default()),
-            reading: Mutex::new(()),
+            turns: Turns::new(),
         }
     }
 
@@ -137,18 +141,20 @@ impl StepViews {
             root: root.to_owned(),
             step,
         };
-        let known = || self.kept.get(&key).filter(|view| view.listed == listed);
-        if let Some(view) = known() {
-            return Ok(Some(view));
-        }
-        let _turn = self.reading.lock().await;
-        if let Some(view) = known() {
-            return Ok(Some(view));
-        }
-        match StepView::read(bucket, root, step, listed.clone()).await {
+        let guard = loop {
+            match self.kept.get_value_or_guard_async(&key).await {
+                Ok(view) if view.listed == listed => return Ok(Some(view)),
+                // Of another commit.
+                Ok(_) => drop(self.kept.remove_if(&key, |view| view.listed != listed)),
+                // Who else asks for this step waits for it, and reads it if this one does not.
+                Err(guard) => break guard,
+            }
+        };
+        match StepView::read(&self.turns, bucket, root, step, listed).await {
             Ok(view) => {
                 let view = Arc::new(view);
-                self.kept.insert(key, Arc::clone(&view));
+                // A view that is not kept is good all the same.
+                let _ = guard.insert(Arc::clone(&view));
                 Ok(Some(view))
             }
             // Pruned since it was listed.
@@ -307,16 +313,29 @@ async fn highest(bucket: &Arc<Bucket>, root: &str, step: u64) -> Result<Option<L
 }
 
 impl StepView {
-    async fn read(bucket: &Arc<Bucket>, root: &str, step: u64, listed: Listed) -> Result<Self> {
+    async fn read(
+        turns: &Turns,
+        bucket: &Arc<Bucket>,
+        root: &str,
+        step: u64,
+        listed: Listed,
+    ) -> Result<Self> {
         let path = names::manifest(step, listed.generation);
         let bytes = listed.bytes;
         if bytes > MANIFEST_BYTES_MAX {
             return Err(no_view("its manifest is too large").with("manifest_bytes", bytes));
         }
         let key = ObjectKey::new(&format!("{root}{path}"))?;
+        let turn = turns.to_read(&bucket.manifest_turns, bytes).await?;
         let document = read_small(bucket, &key, bytes).await?;
+        let parse = turns.to_parse().await?;
         let root = root.to_owned();
-        let made = tokio::task::spawn_blocking(move || Self::new(root, step, listed, &document)).await;
+        let made = tokio::task::spawn_blocking(move || {
+            let made = Self::new(root, step, listed, &document);
+            drop((document, parse, turn));
+            made
+        })
+        .await;
         let made = made.unwrap_or_else(|why| {
             Err(Error::new(Kind::Internal, "reading a manifest was stopped").caused_by(why))
         });
@@ -324,7 +343,7 @@ impl StepView {
     }
 
     fn new(root: String, step: u64, listed: Listed, document: &[u8]) -> Result<Self> {
-        let mut manifest = Manifest::decode(document)?;
+        let manifest = Manifest::decode_tensors(document)?;
         if (manifest.step, manifest.generation) != (step, listed.generation) {
             let message = "a manifest is of another step or generation than its name says";
             return Err(Error::new(Kind::Corrupt, message));
@@ -340,11 +359,6 @@ impl StepView {
         };
         let files = view_files(&manifest.digest, whole);
         weight += files.iter().map(|file| file.body.kept_bytes()).sum::<u64>();
-        let content = &mut manifest.content;
-        content.tree = serde_json::Value::Null;
-        content.metadata.clear();
-        content.objects.clear();
-        content.alarms.clear();
         Ok(Self {
             root,
             listed,
@@ -383,16 +397,22 @@ fn weigh(manifest: &Manifest) -> Result<u64> {
     let content = &manifest.content;
     let tensors = content.tensors.values();
     let parts: usize = tensors.map(|tensor| tensor.parts.len()).sum();
-    if parts > PARTS_MAX {
-        return Err(no_view("it has too many parts"));
+    let entries = [
+        content.tensors.len(),
+        parts,
+        content.files.len(),
+        content.tables.len(),
+    ];
+    if entries.iter().any(|entries| *entries > ENTRIES_MAX) {
+        let error = no_view("it has too many tensors, parts, files or side tables");
+        return Err(error.with("of_each_max", ENTRIES_MAX));
     }
     let mut tables = content.tables.iter();
     let tables_bytes = tables.try_fold(0u64, |sum, table| sum.checked_add(table.bytes));
     let Some(tables_bytes) = tables_bytes.filter(|bytes| *bytes <= TABLES_BYTES_MAX) else {
         return Err(no_view("its side tables are too large").with("tables_bytes_max", TABLES_BYTES_MAX));
     };
-    let entries = content.files.len() + content.tables.len() + content.tensors.len() + parts;
-    Ok(tables_bytes + entries as u64 * ENTRY_BYTES)
+    Ok(tables_bytes + entries.iter().sum::<usize>() as u64 * ENTRY_BYTES)
 }
 
 /// The files that a view shows, by name.

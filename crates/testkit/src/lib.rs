@@ -1,7 +1,7 @@
 //! Suites and fakes that the tests of all crates share; no product code depends on it.
 //!
 //! [`lake_suite`] runs the same behaviour checks on every lake, [`lake_model`] runs random operations against the
-//! reference lake in memory, [`until`] waits for a state instead of for a time.
+//! reference lake in memory, [`until`] waits for a state instead of for a time, [`PeakMemory`] measures.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -21,10 +21,12 @@ mod bytes_of;
 mod corpus;
 mod lake_model;
 mod lake_suite;
+mod peak_memory;
 mod until;
 
 pub use bytes_of::{patterned, read_all};
 pub use corpus::replay_corpus;
 pub use lake_model::lake_model;
 pub use lake_suite::{LakeTraits, lake_suite};
+pub use peak_memory::PeakMemory;
 pub use until::{until, until_async};

@@ -22,8 +22,9 @@ impl Manifest {
             ));
         }
         self.content.check()?;
+        let weights = Weights::new(&self.digest);
         for (name, tensor) in &self.content.tensors {
-            check_cover(tensor).map_err(|error| error.with("tensor", name))?;
+            check_cover(tensor, &weights).map_err(|error| error.with("tensor", name))?;
         }
         Ok(())
     }
@@ -188,50 +189,72 @@ fn check_digest(digest: &str) -> Result<()> {
 
 /// The parts cover the tensor: as many elements as it has, and no two share one.
 ///
-/// Sorted along the dimension that has been cut most, only parts that meet there have to be compared, so that thousands of parts stay cheap.
-pub(super) fn check_cover(tensor: &Tensor) -> Result<()> {
+/// Thousands of parts, cut in any way, must not be compared one with the other. So every place of every dimension gets a weight that nobody can choose
+/// ([`Weights`]), and a box weighs the product of its sides. Parts that lie side by side weigh together what the whole does; where they do not, that
+/// comes about by chance once in 2^57.
+fn check_cover(tensor: &Tensor, weights: &Weights) -> Result<()> {
     let whole = elements(&tensor.shape)?;
     let mut covered = 0u64;
-    let mut parts: Vec<_> = tensor
-        .parts
-        .iter()
-        .map(|part| &part.at)
-        .filter(|at| !at.shape.contains(&0))
-        .collect();
-    let along = most_cut(&parts, tensor.shape.len());
-    parts.sort_by_key(|at| at.offset.get(along));
-    for (number, part) in parts.iter().enumerate() {
-        covered = covered.saturating_add(part.elements()?);
-        let meets = |later: &&&TensorBox| along >= part.offset.len() || meet(part, later, along);
-        for later in parts[number + 1..].iter().take_while(meets) {
-            if (0..part.offset.len()).all(|dimension| meet(part, later, dimension)) {
-                let error = Error::new(Kind::Corrupt, "two parts of a tensor overlap");
-                return Err(error.with("offset", format!("{:?}", later.offset)));
-            }
-        }
+    for part in &tensor.parts {
+        covered = covered.saturating_add(part.at.elements()?);
     }
-    if covered == whole {
+    if covered != whole {
+        let message = "parts of a tensor are missing or overlap: a rank did not save its share, or declared another shape";
+        return Err(Error::new(Kind::Corrupt, message)
+            .with("elements", whole)
+            .with("found", covered));
+    }
+    // A dimension that no part cuts has the same share in every weight.
+    let is_cut = |dimension: &usize| {
+        let mut parts = tensor.parts.iter().map(|part| &part.at);
+        parts.any(|at| at.shape[*dimension] != tensor.shape[*dimension])
+    };
+    let cut: Vec<usize> = (0..tensor.shape.len()).filter(is_cut).collect();
+    let parts = tensor.parts.iter().map(|part| weights.of(&cut, &part.at));
+    let together = parts.fold(0, |sum, weight| (sum + weight) % PRIME);
+    if whole == 0 || together == weights.of(&cut, &TensorBox::whole(&tensor.shape)) {
         return Ok(());
     }
-    let message = "parts of a tensor are missing: a rank did not save its share, or declared another shape";
-    Err(Error::new(Kind::Corrupt, message)
-        .with("elements", whole)
-        .with("found", covered))
+    let message = "two parts of a tensor overlap, and some of it is missing";
+    Err(Error::new(Kind::Corrupt, message).with("parts", tensor.parts.len()))
 }
 
-/// The dimension in which parts begin at the most places.
-fn most_cut(parts: &[&TensorBox], dimensions: usize) -> usize {
-    let places = |dimension: &usize| {
-        let mut offsets: Vec<u64> = parts.iter().map(|at| at.offset[*dimension]).collect();
-        offsets.sort_unstable();
-        offsets.dedup();
-        offsets.len()
-    };
-    (0..dimensions).max_by_key(places).unwrap_or(0)
+/// Numbers below this are a field: a product is zero only if a factor is.
+const PRIME: u64 = (1 << 61) - 1;
+
+/// The weight of every place in every dimension, fixed by the document itself: another choice of places has other weights, so none can be made to fit.
+struct Weights {
+    key: [u8; 32],
 }
 
-/// Whether two boxes share a place in this dimension.
-fn meet(a: &TensorBox, b: &TensorBox, dimension: usize) -> bool {
-    let end = |at: &TensorBox| at.offset[dimension] + at.shape[dimension];
-    a.offset[dimension] < end(b) && b.offset[dimension] < end(a)
+impl Weights {
+    fn new(digest: &str) -> Self {
+        Self {
+            key: *blake3::hash(digest.as_bytes()).as_bytes(),
+        }
+    }
+
+    /// What a box weighs in these dimensions.
+    fn of(&self, dimensions: &[usize], at: &TensorBox) -> u64 {
+        dimensions.iter().fold(1, |product, dimension| {
+            let first = at.offset[*dimension];
+            let end = self.place(*dimension, first + at.shape[*dimension]);
+            let side = end + PRIME - self.place(*dimension, first);
+            (u128::from(product) * u128::from(side) % u128::from(PRIME)) as u64
+        })
+    }
+
+    fn place(&self, dimension: usize, place: u64) -> u64 {
+        let mut named = [dimension as u8; 9];
+        named[1..].copy_from_slice(&place.to_le_bytes());
+        let hash = blake3::keyed_hash(&self.key, &named);
+        let (front, _) = hash.as_bytes().split_at(8);
+        front
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+            % PRIME
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,8 @@
 
 use forebay_core::{Error, Kind, Result};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use super::flat::Document;
 use super::{Content, Manifest, Record, VERSION};
 
 /// The largest document that is read.
@@ -53,8 +53,17 @@ impl Manifest {
 
     /// Reads a manifest, believes nothing.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let manifest: Self = opened(bytes, "manifest")?;
-        known(&manifest.format, MANIFEST_FORMAT, manifest.version)?;
+        Self::checked(opened::<true>(bytes, "manifest")?)
+    }
+
+    /// Reads what tensors need of a manifest, believes nothing. Objects, tree, metadata and alarms are skipped: they are empty, whatever the document has.
+    pub fn decode_tensors(bytes: &[u8]) -> Result<Self> {
+        Self::checked(opened::<false>(bytes, "manifest")?)
+    }
+
+    fn checked<const ALL: bool>(document: Document<ALL>) -> Result<Self> {
+        known(&document.format, MANIFEST_FORMAT, document.version)?;
+        let manifest = document.manifest()?;
         manifest.check()?;
         Ok(manifest)
     }
@@ -87,8 +96,9 @@ impl Record {
 
     /// Reads a record, believes nothing.
     pub fn decode(bytes: &[u8]) -> Result<Self> {
-        let record: Self = opened(bytes, "record of a rank")?;
-        known(&record.format, RECORD_FORMAT, record.version)?;
+        let document: Document<true> = opened(bytes, "record of a rank")?;
+        known(&document.format, RECORD_FORMAT, document.version)?;
+        let record = document.record()?;
         record.content.check()?;
         Ok(record)
     }
@@ -116,7 +126,7 @@ fn sealed<T: Serialize>(document: &T) -> Result<(Vec<u8>, String)> {
 }
 
 /// What is in a document whose digest is right.
-fn opened<T: DeserializeOwned>(bytes: &[u8], what: &'static str) -> Result<T> {
+fn opened<const ALL: bool>(bytes: &[u8], what: &'static str) -> Result<Document<ALL>> {
     let damaged = |message: &str| Error::new(Kind::Corrupt, format!("a {what} {message}"));
     if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
         return Err(damaged("is larger than 256 MiB"));
