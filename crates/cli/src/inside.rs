@@ -7,12 +7,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use forebay_client::{Client, ClientOptions};
 use forebay_core::BucketName;
 use forebay_node::config::{BucketConfig, Config};
 use forebay_node::options::SelfTest;
 use forebay_node::{EmbeddedNode, EmbeddedOptions};
 
+use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
+use crate::objects::location::Location;
 
 /// Memory of a node inside of this process.
 const RAM_BYTES: u64 = 512 << 20;
@@ -31,6 +34,7 @@ pub(crate) enum Purpose {
 }
 
 /// A store that becomes a bucket of a node inside.
+#[derive(Clone)]
 pub(crate) struct Store {
     pub(crate) bucket: String,
     /// What a node takes as the lake of a bucket.
@@ -38,7 +42,7 @@ pub(crate) struct Store {
 }
 
 /// Starts the node; it ends with the value.
-pub(crate) fn start(store: &Store, purpose: Purpose) -> Outcome<EmbeddedNode> {
+fn start(store: &Store, purpose: Purpose) -> Outcome<EmbeddedNode> {
     let bucket = BucketConfig {
         name: store.bucket.clone(),
         lake: Some(store.url.clone()),
@@ -62,8 +66,43 @@ pub(crate) fn start(store: &Store, purpose: Purpose) -> Outcome<EmbeddedNode> {
     })?)
 }
 
+/// A client of a node inside for this store, or of the running node; the node has to outlive the client's last call. Blocks; not for a thread of an
+/// async runtime.
+pub(crate) fn connect(
+    store: Option<&Store>,
+    node: Option<&str>,
+    purpose: Purpose,
+    context: &Context,
+) -> Outcome<(Client, Option<EmbeddedNode>)> {
+    let inside = store.map(|store| start(store, purpose)).transpose()?;
+    let options = ClientOptions {
+        address: match &inside {
+            Some(inside) => Some(inside.socket().display().to_string()),
+            None => node.map(str::to_owned),
+        },
+        interrupt: Some(context.interrupt.clone()),
+        ..ClientOptions::default()
+    };
+    Ok((Client::connect(options)?, inside))
+}
+
+/// The store that a location lies in and the key there; `None` for what only a running node has.
+pub(crate) fn store_of(
+    location: Location,
+    has_slash: bool,
+    purpose: Purpose,
+) -> Outcome<Option<(Store, String)>> {
+    let (url, key, called) = match location {
+        Location::Local(path) => local(&path, has_slash, purpose)?,
+        Location::Lake { store, key, shown } => (store, key, shown),
+        Location::Buckets | Location::Node { .. } => return Ok(None),
+    };
+    let bucket = bucket_name(&called);
+    Ok(Some((Store { bucket, url }, key)))
+}
+
 /// The last part of a store's name, if a bucket can be called so.
-pub(crate) fn bucket_name(called: &str) -> String {
+fn bucket_name(called: &str) -> String {
     let last = called
         .trim_end_matches('/')
         .rsplit('/')
@@ -73,7 +112,7 @@ pub(crate) fn bucket_name(called: &str) -> String {
 }
 
 /// The root folder, the key below it, and the root's name.
-pub(crate) fn local(path: &Path, has_slash: bool, purpose: Purpose) -> Outcome<(String, String, String)> {
+fn local(path: &Path, has_slash: bool, purpose: Purpose) -> Outcome<(String, String, String)> {
     let path =
         std::path::absolute(path).map_err(|why| Exit::failure(anyhow!("{}: {why}", path.display())))?;
     let is_folder = path.is_dir() || has_slash || purpose == Purpose::Make;

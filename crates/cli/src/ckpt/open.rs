@@ -1,7 +1,7 @@
 //! From what was typed to a run: through a running node, or one inside of this process.
 
 use anyhow::anyhow;
-use forebay_client::{Client, ClientOptions};
+use forebay_client::Client;
 use forebay_core::Kind;
 use forebay_node::EmbeddedNode;
 use forebay_steps::{Root, Step};
@@ -9,7 +9,7 @@ use forebay_steps::{Root, Step};
 use super::name::StepName;
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
-use crate::inside::{Purpose, Store, bucket_name, local, start};
+use crate::inside::{Purpose, Store, connect, store_of};
 use crate::objects::location::Location;
 
 /// A run that is open.
@@ -34,20 +34,8 @@ impl Place {
     /// Opens what was typed. Blocks; not for a thread of an async runtime.
     pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
         let (store, url) = resolve(text, purpose)?;
-        let node_inside = store.map(|store| start(&store, purpose)).transpose()?;
-        let options = ClientOptions {
-            address: match &node_inside {
-                Some(inside) => Some(inside.socket().display().to_string()),
-                None => node.map(str::to_owned),
-            },
-            interrupt: Some(context.interrupt.clone()),
-            ..ClientOptions::default()
-        };
-        Ok(Self {
-            client: Client::connect(options)?,
-            url,
-            node: node_inside,
-        })
+        let (client, node) = connect(store.as_ref(), node, purpose, context)?;
+        Ok(Self { client, url, node })
     }
 }
 
@@ -89,22 +77,20 @@ pub(crate) fn step(name: &StepName, node: Option<&str>, context: &Context) -> Ou
 
 /// The store for a node inside, if one is needed, and the run in the words of the node.
 fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, String)> {
-    let (url, key, called) = match text.parse::<Location>()? {
-        Location::Buckets => {
-            return Err(Exit::usage(anyhow!(
-                "name the bucket and the folder of the run: forebay://bucket/run"
-            )));
+    match text.parse::<Location>()? {
+        Location::Node { bucket, key } => Ok((None, format!("forebay://{bucket}/{key}"))),
+        other => {
+            let (store, key) = store_of(other, true, purpose)?.ok_or_else(no_run)?;
+            let run = format!("forebay://{}/{key}", store.bucket);
+            Ok((Some(store), run))
         }
-        Location::Node { bucket, key } => return Ok((None, format!("forebay://{bucket}/{key}"))),
-        Location::Local(path) => local(&path, true, purpose)?,
-        Location::Lake { store, key, shown } => (store, key, shown),
-    };
-    let store = Store {
-        bucket: bucket_name(&called),
-        url,
-    };
-    let run = format!("forebay://{}/{key}", store.bucket);
-    Ok((Some(store), run))
+    }
+}
+
+fn no_run() -> Exit {
+    Exit::usage(anyhow!(
+        "name the bucket and the folder of the run: forebay://bucket/run"
+    ))
 }
 
 /// What a node that cannot save, or that is elsewhere, knows of saves: nothing.

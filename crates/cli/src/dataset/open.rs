@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use anyhow::anyhow;
-use forebay_client::{Client, ClientOptions};
+use forebay_client::Client;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
 use forebay_loader::{Dataset, DatasetOptions, Progress, Rebuild};
@@ -17,8 +17,7 @@ use super::Context;
 use super::args::SourceArgs;
 use crate::exit::{Exit, Outcome};
 pub(crate) use crate::inside::Purpose;
-use crate::inside::{Store, bucket_name, local, start};
-use crate::objects::location::Location;
+use crate::inside::{Store, connect, store_of};
 
 const SCHEME: &str = "forebay://";
 const UNION: &str = "::";
@@ -47,22 +46,14 @@ pub(crate) struct Folder {
 impl Opened {
     /// Opens what was typed. Blocks; not for a thread of an async runtime.
     pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
-        let (lake, names) = resolve(text, purpose)?;
-        let node_inside = lake.map(|lake| start(&lake, purpose)).transpose()?;
-        let options = ClientOptions {
-            address: match &node_inside {
-                Some(inside) => Some(inside.socket().display().to_string()),
-                None => node.map(str::to_owned),
-            },
-            interrupt: Some(context.interrupt.clone()),
-            ..ClientOptions::default()
-        };
+        let (store, names) = resolve(text, purpose)?;
+        let (client, node) = connect(store.as_ref(), node, purpose, context)?;
         Ok(Self {
-            client: Client::connect(options)?,
+            client,
             names,
             shown: text.to_owned(),
-            only_looks: purpose == Purpose::Look && node_inside.is_some(),
-            _node: node_inside,
+            only_looks: purpose == Purpose::Look && node.is_some(),
+            _node: node,
         })
     }
 
@@ -153,24 +144,13 @@ fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)
     let mut store: Option<Store> = None;
     let mut names = Vec::new();
     for part in parts {
-        let (url, key, called) = match part.parse::<Location>()? {
-            Location::Local(path) => local(&path, part.ends_with('/'), purpose)?,
-            Location::Lake { store, key, shown } => (store, key, shown),
-            Location::Buckets | Location::Node { .. } => return Err(several(text)),
-        };
-        match &store {
-            Some(first) if first.url != url => return Err(several(text)),
-            Some(_) => {}
-            None => {
-                let bucket = bucket_name(&called);
-                store = Some(Store { bucket, url });
-            }
+        let found = store_of(part.parse()?, part.ends_with('/'), purpose)?;
+        let (found, key) = found.ok_or_else(|| several(text))?;
+        let first = store.get_or_insert_with(|| found.clone());
+        if first.url != found.url {
+            return Err(several(text));
         }
-        let bucket = store.as_ref().map(|store| store.bucket.as_str());
-        names.push(as_folder(&format!(
-            "{SCHEME}{}/{key}",
-            bucket.unwrap_or_default()
-        )));
+        names.push(as_folder(&format!("{SCHEME}{}/{key}", first.bucket)));
     }
     Ok((store, names))
 }
