@@ -16,6 +16,7 @@ mod page;
 mod put;
 mod relay;
 mod s3;
+mod script;
 mod sign;
 mod stat;
 mod web;

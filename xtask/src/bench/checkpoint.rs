@@ -3,16 +3,14 @@
 //! The work is done by bench/checkpoint.py with the release wheel in an environment of its own; all groups share one node whose lake is a folder.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 
-use super::goals::{Bar, Figure, Goal, add_rows, figures, goal, groups, opening, shown};
+use super::goals::{Bar, Goal, add_rows, goal, groups, opening, shown};
 use super::node::{BenchNode, NodeArgs};
-use super::page::Page;
-use crate::command;
-use crate::tools::Venv;
+use super::page::{Page, publish};
+use super::script::{Script, admin_and_data};
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/benchmarks/checkpoint.md";
@@ -157,7 +155,7 @@ const GOALS: [Goal; 23] = [
 
 pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<bool> {
     let load = super::load_average();
-    let python = environment(workspace)?;
+    let script = Script::ready(workspace, "checkpoint", "torch")?;
     let dir = workspace.target.join("bench/checkpoint");
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(dir.join("lake"))?;
@@ -174,7 +172,7 @@ pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<boo
         if options.only.as_deref().is_some_and(|only| !group.contains(only)) {
             continue;
         }
-        let found = measure(workspace, &python, &node, options, &dir, group)?;
+        let found = script.measure(group, &node, options.rounds, admin_and_data(&node, &dir))?;
         add_rows(&mut page, &GOALS, group, &found)?;
     }
     drop(node);
@@ -183,37 +181,6 @@ pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<boo
     let more = "A state of 2.2 GB in 492 tensors (bf16 weights, fp32 moments); lake and files of peers are folders of one file system. Every save of ours changes all \
                 values, is hashed (BLAKE3, CRC32C) and committed.";
     let text = page.text("Checkpoints", &opening(&again, &load, more)?);
-    if options.only.is_none() {
-        fs::write(workspace.root.join(PAGE), text)?;
-        println!("wrote {PAGE}");
-    } else {
-        println!("\n{text}");
-    }
+    publish(workspace, PAGE, &text, options.only.as_deref())?;
     Ok(page.is_good())
-}
-
-/// The interpreter of an environment that holds the peers and the release wheel.
-fn environment(workspace: &Workspace) -> Result<PathBuf> {
-    let wheel = crate::wheel::build(workspace, "release")?;
-    let venv = Venv::ready(workspace, "torch")?;
-    crate::wheel::install(&venv, &wheel)?;
-    Ok(venv.bin("python"))
-}
-
-fn measure(
-    workspace: &Workspace,
-    python: &Path,
-    node: &BenchNode,
-    options: &CheckpointArgs,
-    dir: &Path,
-    group: &str,
-) -> Result<Vec<Figure>> {
-    let mut script = command::clean(python);
-    script.arg(workspace.root.join("bench/checkpoint.py")).arg(group);
-    script.arg("--socket").arg(&node.socket);
-    script.args(["--node-pid", &node.pid().to_string()]);
-    script.args(["--admin", &format!("http://{}", node.admin)]);
-    script.arg("--data").arg(dir);
-    script.args(["--rounds", &options.rounds.to_string()]);
-    figures(&mut script)
 }

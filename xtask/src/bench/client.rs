@@ -4,17 +4,15 @@
 //! ML engineer calls. One node serves all groups from one folder lake; it is warm before a group is timed.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
 
-use super::goals::{Bar, Figure, Goal, add_rows, figures, goal, groups, opening};
+use super::goals::{Bar, Goal, add_rows, goal, groups, opening};
 use super::node::{BenchNode, KEY, NodeArgs, SECRET};
-use super::page::Page;
+use super::page::{Page, publish};
 use super::s3::{MIB, make_file};
-use crate::command;
-use crate::tools::Venv;
+use super::script::Script;
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/benchmarks/client.md";
@@ -88,7 +86,7 @@ const GOALS: [Goal; 7] = [
 
 pub(super) fn run(workspace: &Workspace, options: &ClientArgs) -> Result<bool> {
     let load = super::load_average();
-    let python = environment(workspace)?;
+    let script = Script::ready(workspace, "client", "bench-client")?;
     let dir = workspace.target.join("bench/client");
     if dir.exists() {
         fs::remove_dir_all(&dir)?;
@@ -107,7 +105,19 @@ pub(super) fn run(workspace: &Workspace, options: &ClientArgs) -> Result<bool> {
     let mut page = Page::default();
     for group in groups(&GOALS) {
         if options.only.as_deref().is_none_or(|only| group.contains(only)) {
-            let figures = measure(workspace, &python, &node, options, group)?;
+            let s3 = format!("http://{}", node.s3);
+            let seconds = options.seconds.to_string();
+            let more = [
+                "--s3",
+                &s3,
+                "--key",
+                KEY,
+                "--secret",
+                SECRET,
+                "--seconds",
+                &seconds,
+            ];
+            let figures = script.measure(group, &node, options.rounds, more)?;
             add_rows(&mut page, &GOALS, group, &figures)?;
         }
     }
@@ -116,37 +126,6 @@ pub(super) fn run(workspace: &Workspace, options: &ClientArgs) -> Result<bool> {
     let again = format!("client --seconds {} --rounds {}", options.seconds, options.rounds);
     let more = "A ratio says how fast we are as a share of the limit.";
     let text = page.text("The client on the host", &opening(&again, &load, more)?);
-    if options.only.is_none() {
-        fs::write(workspace.root.join(PAGE), text)?;
-        println!("wrote {PAGE}");
-    } else {
-        println!("\n{text}");
-    }
+    publish(workspace, PAGE, &text, options.only.as_deref())?;
     Ok(page.is_good())
-}
-
-/// The interpreter of an environment that holds the release wheel.
-fn environment(workspace: &Workspace) -> Result<PathBuf> {
-    let wheel = crate::wheel::build(workspace, "release")?;
-    let venv = Venv::ready(workspace, "bench-client")?;
-    crate::wheel::install(&venv, &wheel)?;
-    Ok(venv.bin("python"))
-}
-
-fn measure(
-    workspace: &Workspace,
-    python: &PathBuf,
-    node: &BenchNode,
-    options: &ClientArgs,
-    group: &str,
-) -> Result<Vec<Figure>> {
-    let mut script = command::clean(python);
-    script.arg(workspace.root.join("bench/client.py")).arg(group);
-    script.arg("--socket").arg(&node.socket);
-    script.args(["--node-pid", &node.pid().to_string()]);
-    script.args(["--s3", &format!("http://{}", node.s3)]);
-    script.args(["--key", KEY, "--secret", SECRET]);
-    script.args(["--rounds", &options.rounds.to_string()]);
-    script.args(["--seconds", &options.seconds.to_string()]);
-    figures(&mut script)
 }

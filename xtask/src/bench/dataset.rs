@@ -5,16 +5,16 @@
 //! the same one share it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
 
 use super::goals::{Bar, Figure, Goal, add_rows, figures, goal, groups, opening, shown};
 use super::node::{BenchNode, NodeArgs};
-use super::page::Page;
+use super::page::{Page, publish};
+use super::script::{Script, admin_and_data};
 use crate::command;
-use crate::tools::Venv;
 use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/benchmarks/dataset.md";
@@ -200,11 +200,10 @@ fn is_cold(group: &str) -> bool {
 
 pub(super) fn run(workspace: &Workspace, options: &DatasetArgs) -> Result<bool> {
     let load = super::load_average();
-    let python = environment(workspace)?;
+    let script = Script::ready(workspace, "dataset", "bench-dataset")?;
     let dir = workspace.target.join("bench/dataset");
     fs::create_dir_all(&dir)?;
-    let mut make = command::clean(&python);
-    command::output(make.arg(workspace.root.join("bench/dataset_data.py")).arg(&dir))?;
+    command::output(script.beside("dataset_data").arg(&dir))?;
     let mut page = Page::default();
     let mut node: Option<(BenchNode, (&str, &str))> = None;
     for group in groups(&GOALS) {
@@ -221,7 +220,7 @@ pub(super) fn run(workspace: &Workspace, options: &DatasetArgs) -> Result<bool> 
                     &mut page,
                     &GOALS,
                     group,
-                    &cold(workspace, &python, options, &dir, group)?,
+                    &cold(workspace, &script, options, &dir, group)?,
                 )?;
                 continue;
             }
@@ -230,7 +229,7 @@ pub(super) fn run(workspace: &Workspace, options: &DatasetArgs) -> Result<bool> 
                 node = Some((start(workspace, &dir, wanted)?, wanted));
             }
             let Some((node, _)) = &node else { continue };
-            measure(workspace, &python, node, options.rounds, &dir, group)?
+            script.measure(group, node, options.rounds, admin_and_data(node, &dir))?
         };
         add_rows(&mut page, &GOALS, group, &found)?;
     }
@@ -239,21 +238,8 @@ pub(super) fn run(workspace: &Workspace, options: &DatasetArgs) -> Result<bool> 
     let more = "20,000 images of 10 to 110 KB (mean 52 KB) in 40 shards, 50,000 token samples of 4 KB, page cache warm, one process without workers. \
                 Shuffles are not equally strong: ours mixes windows of 128 MiB of 16 places or more, webdataset a buffer of 1,000, LitData chunk by chunk.";
     let text = page.text("Datasets", &opening(&again, &load, more)?);
-    if options.only.is_none() {
-        fs::write(workspace.root.join(PAGE), text)?;
-        println!("wrote {PAGE}");
-    } else {
-        println!("\n{text}");
-    }
+    publish(workspace, PAGE, &text, options.only.as_deref())?;
     Ok(page.is_good())
-}
-
-/// The interpreter of an environment that holds the peers and the release wheel.
-fn environment(workspace: &Workspace) -> Result<PathBuf> {
-    let wheel = crate::wheel::build(workspace, "release")?;
-    let venv = Venv::ready(workspace, "bench-dataset")?;
-    crate::wheel::install(&venv, &wheel)?;
-    Ok(venv.bin("python"))
 }
 
 fn start(workspace: &Workspace, dir: &Path, (ram, query): (&str, &str)) -> Result<BenchNode> {
@@ -270,7 +256,7 @@ fn start(workspace: &Workspace, dir: &Path, (ram, query): (&str, &str)) -> Resul
 /// One round for each of so many cold nodes.
 fn cold(
     workspace: &Workspace,
-    python: &Path,
+    script: &Script,
     options: &DatasetArgs,
     dir: &Path,
     group: &str,
@@ -278,7 +264,7 @@ fn cold(
     let mut found: Vec<Figure> = Vec::new();
     for _ in 0..options.rounds {
         let node = start(workspace, dir, node_of(group))?;
-        let round = measure(workspace, python, &node, 1, dir, group)?;
+        let round = script.measure(group, &node, 1, admin_and_data(&node, dir))?;
         if found.is_empty() {
             found = round;
         } else {
@@ -286,24 +272,6 @@ fn cold(
         }
     }
     Ok(found)
-}
-
-fn measure(
-    workspace: &Workspace,
-    python: &Path,
-    node: &BenchNode,
-    rounds: usize,
-    dir: &Path,
-    group: &str,
-) -> Result<Vec<Figure>> {
-    let mut script = command::clean(python);
-    script.arg(workspace.root.join("bench/dataset.py")).arg(group);
-    script.arg("--socket").arg(&node.socket);
-    script.args(["--node-pid", &node.pid().to_string()]);
-    script.args(["--admin", &format!("http://{}", node.admin)]);
-    script.arg("--data").arg(dir);
-    script.args(["--rounds", &rounds.to_string()]);
-    figures(&mut script)
 }
 
 /// The order of 10^9 samples, by an example of the dataset crate.

@@ -1,6 +1,11 @@
 //! The page that a bench writes: what was asked, what came out, how to do it again.
 
 use std::fmt::Write as _;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use crate::workspace::Workspace;
 
 /// One line of the table.
 pub(super) struct Row {
@@ -82,4 +87,14 @@ impl Page {
         }
         text
     }
+}
+/// Writes a page to its place, or prints it if `only` a part was measured.
+pub(super) fn publish(workspace: &Workspace, path: &str, text: &str, only: Option<&str>) -> Result<()> {
+    if only.is_some() {
+        println!("\n{text}");
+        return Ok(());
+    }
+    fs::write(workspace.root.join(path), text).with_context(|| format!("cannot write {path}"))?;
+    println!("wrote {path}");
+    Ok(())
 }

@@ -15,7 +15,7 @@ use anyhow::{Result, bail};
 
 use super::S3Args;
 use super::congestion::Cubic;
-use super::page::Page;
+use super::page::{Page, publish};
 use crate::command;
 use crate::workspace::Workspace;
 
@@ -71,12 +71,7 @@ pub(super) fn run(workspace: &Workspace, options: &S3Args) -> Result<bool> {
     }
     world.empty()?;
     let text = page.text("S3 front door", &opening(options, &cubic.in_use, &load)?);
-    if options.only.is_none() {
-        fs::write(workspace.root.join(PAGE), text)?;
-        println!("wrote {PAGE}");
-    } else {
-        println!("\n{text}");
-    }
+    publish(workspace, PAGE, &text, options.only.as_deref())?;
     Ok(page.is_good())
 }
 
