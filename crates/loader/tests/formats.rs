@@ -5,7 +5,7 @@ mod fixture;
 
 use std::io::Write;
 
-use fixture::{TestNode, number_of, rest, shard};
+use fixture::{TestNode, member, number_of, rest, shard};
 use forebay_core::Kind;
 use forebay_dataset::order::{Shuffle, Window};
 use forebay_dataset::tokens::{TokenType, TokenWindows};
@@ -152,6 +152,28 @@ fn samples_of_compressed_shards_are_those_of_plain_ones_in_any_order() {
         assert_eq!(error.kind(), Kind::Unsupported);
         assert!(error.message().contains("pack"), "{error}");
     }
+}
+
+#[test]
+fn a_sample_that_could_never_be_held_decompressed_is_refused_and_its_neighbours_come() {
+    let node = TestNode::start();
+    let mut tar = shard(0..1);
+    tar.truncate(tar.len() - 1024);
+    // Six chunks, where two may be kept.
+    member(&mut tar, "000001.bin", &vec![0; 24 << 20]);
+    tar.extend_from_slice(&shard(2..3));
+    node.put("lake/zip/a.tar.gz", &gzip(&tar));
+    let options = DatasetOptions {
+        decoded_bytes_max: 8 << 20,
+        ..DatasetOptions::default()
+    };
+    let dataset = Dataset::open(&node.client, &["lake/zip/"], options, None).unwrap();
+    let samples = dataset.samples(&[0, 1, 2]).unwrap();
+    assert_eq!(number_of(samples[0].as_ref().unwrap()), 0);
+    assert_eq!(number_of(samples[2].as_ref().unwrap()), 2);
+    let error = samples[1].as_ref().unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+    assert!(error.message().contains("held decompressed"), "{error}");
 }
 
 #[test]
