@@ -11,4 +11,5 @@ pub(crate) mod credentials;
 pub(crate) mod generic;
 pub(crate) mod http;
 pub(crate) mod profile;
+pub(crate) mod route;
 pub(crate) mod s3;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use forebay_core::{Error, Kind, Result};
 use futures::StreamExt;
+use http::header::PROXY_AUTHORIZATION;
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
@@ -23,6 +24,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
+use super::route::{Proxy, Route};
 use crate::ByteStream;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,12 +44,13 @@ pub(crate) struct Failure {
 /// A pooled client.
 #[derive(Debug, Clone)]
 pub(crate) struct HttpClient {
-    client: Client<HttpsConnector<HttpConnector>, RequestBody>,
+    client: Client<HttpsConnector<Route>, RequestBody>,
+    proxy: Option<Proxy>,
 }
 
 impl HttpClient {
-    /// `tls` loads the machine's certificates; without it only `http` works.
-    pub(crate) fn new(tls: Tls) -> Result<Self> {
+    /// `tls` loads the machine's certificates; without it only `http` works. With a proxy all requests go through it.
+    pub(crate) fn new(tls: Tls, proxy: Option<Proxy>) -> Result<Self> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -77,8 +80,11 @@ impl HttpClient {
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_timer(TokioTimer::new())
             .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX)
-            .build(builder.https_or_http().enable_http1().wrap_connector(connector));
-        Ok(Self { client })
+            .build(builder.https_or_http().enable_http1().wrap_connector(Route {
+                direct: connector,
+                proxy: proxy.clone(),
+            }));
+        Ok(Self { client, proxy })
     }
 
     /// Sends a request and waits for the head of the answer. Cancel-safe.
@@ -90,6 +96,14 @@ impl HttpClient {
         if matches!(*request.method(), http::Method::PUT | http::Method::POST) {
             let bytes = request.body().bytes_left.into();
             request.headers_mut().insert(http::header::CONTENT_LENGTH, bytes);
+        }
+        // A tunnel has said so already, and what goes through it is not for the proxy.
+        let is_forwarded = request.uri().scheme_str() == Some("http");
+        if let Some(authorization) = self.proxy.as_ref().and_then(Proxy::authorization)
+            && is_forwarded
+        {
+            let authorization = authorization.clone();
+            request.headers_mut().insert(PROXY_AUTHORIZATION, authorization);
         }
         let sent_chunks = Arc::clone(&request.body().sent_chunks);
         let answer = self.client.request(request);

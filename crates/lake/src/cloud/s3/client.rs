@@ -20,6 +20,7 @@ use super::error::from_answer;
 use super::sign::{Signer, ToSign, UNSIGNED_PAYLOAD, sha256_hex};
 use crate::cloud::credentials::Credentials;
 use crate::cloud::http::{Failure, HttpClient, RequestBody, Tls, answer_text};
+use crate::cloud::route::Proxy;
 use crate::retry::{RetryBudget, RetryPolicy};
 use crate::{AddressStyle, ByteStream};
 
@@ -126,12 +127,19 @@ impl S3Client {
             AddressStyle::Virtual => format!("{}.{authority}", place.bucket),
         };
         let signer = Signer::new(place.region.clone());
+        let scheme = place.endpoint.scheme_str().unwrap_or("http");
+        let lake = format!("{scheme}://{host}")
+            .parse()
+            .map_err(|why: http::uri::InvalidUri| {
+                Error::new(Kind::InvalidInput, "the endpoint of the lake is not a URL").caused_by(why)
+            })?;
+        let proxy = Proxy::from_env(&lake)?;
         Ok(Self {
             place,
             host,
             credentials,
             signer,
-            http: HttpClient::new(tls)?,
+            http: HttpClient::new(tls, proxy)?,
             clock: SystemClock::new(),
             retry: RetryPolicy::default(),
             budget: RetryBudget::new(RETRY_TOKENS_MAX),
