@@ -107,7 +107,7 @@ impl Commit {
     /// After a create that failed: whether the manifest is there nevertheless, and one's own.
     async fn settle(&self, save: &Save, path: &str, error: Error) -> Result<()> {
         let found = match save.lake.read(path).await {
-            Ok(Some(found)) => Manifest::decode(&found),
+            Ok(Some(found)) => Manifest::decode_tensors(&found),
             Ok(None) => return Err(error),
             Err(_) => {
                 let message =
@@ -149,7 +149,7 @@ pub(super) async fn own(save: &Save) -> Result<Option<u32>> {
     for generation in generations.into_iter().rev() {
         let path = names::manifest(step, generation);
         let found = save.persist("read the commit", || save.lake.read(&path)).await?;
-        let manifest = found.as_deref().map(Manifest::decode);
+        let manifest = found.as_deref().map(Manifest::decode_tensors);
         if let Some(Ok(manifest)) = manifest
             && manifest.attempt == save.attempt
         {
@@ -188,7 +188,7 @@ async fn await_manifest(saves: &Saves, save: &Save, base: u32) -> Result<u32> {
             let path = names::manifest(step, generation);
             let found = save.persist("read the commit", || save.lake.read(&path)).await?;
             let Some(bytes) = found else { continue };
-            let manifest = Manifest::decode(&bytes).map_err(|error| error.with("manifest", path))?;
+            let manifest = Manifest::decode_tensors(&bytes).map_err(|error| error.with("manifest", path))?;
             return if manifest.attempt == save.attempt {
                 Ok(generation)
             } else {

@@ -169,7 +169,7 @@ pub(super) async fn find(save: &Save, named: Option<StepRef>) -> Result<Option<A
     let path = names::manifest(named.step, named.generation);
     let found = save.persist("read the parent", || save.lake.read(&path)).await?;
     let Some(bytes) = found else { return Ok(None) };
-    match Manifest::decode(&bytes) {
+    match Manifest::decode_tensors(&bytes) {
         Ok(manifest) => Ok(Some(Arc::new(Parent::new(manifest)))),
         Err(error) => {
             // Nothing of it is reused, so a damaged parent costs space and not the save.
