@@ -59,6 +59,15 @@ fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
+/// A field of a sample, as `cat` writes it.
+fn cat(dir: &Path, dataset: &str, sample: &str, field: &str) -> Vec<u8> {
+    let ran = forebay(dir, &["dataset", "cat", dataset, sample, "--field", field])
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    ran.stdout
+}
+
 #[test]
 fn looking_at_a_folder_leaves_nothing_in_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,14 +124,8 @@ fn raw_files_become_a_tar_that_can_be_looked_into() {
     let head = json(dir, &["dataset", "head", "out", "-n", "2"]);
     assert_eq!(head[0]["key"], "0/0000");
     assert_eq!(head[0]["fields"][0]["preview"], "\"0\"");
-    let cat = forebay(dir, &["dataset", "cat", "out", "1/0004", "--field", "jpg"])
-        .output()
-        .unwrap();
-    assert_eq!(cat.stdout, pattern(4, 20_004));
-    let cat = forebay(dir, &["dataset", "cat", "out", "0", "--field", "cls"])
-        .output()
-        .unwrap();
-    assert_eq!(cat.stdout, b"0");
+    assert_eq!(cat(dir, "out", "1/0004", "jpg"), pattern(4, 20_004));
+    assert_eq!(cat(dir, "out", "0", "cls"), b"0");
     let several = run(dir, &["dataset", "cat", "out", "0"]);
     assert_eq!(several.code, 2, "{several:?}");
     assert!(several.err.contains("cls, jpg"), "{several:?}");
@@ -197,15 +200,7 @@ fn every_format_keeps_the_bytes() {
         ],
     );
     assert!(dir.join("mds/index.json").is_file());
-    let cat = forebay(dir, &["dataset", "cat", "mds", "11", "--field", "jpg"])
-        .output()
-        .unwrap();
-    assert_eq!(
-        cat.stdout,
-        pattern(11, 5011),
-        "{}",
-        String::from_utf8_lossy(&cat.stderr)
-    );
+    assert_eq!(cat(dir, "mds", "11", "jpg"), pattern(11, 5011));
     let stat = json(dir, &["dataset", "stat", "mds"]);
     assert_eq!(stat["encodings"]["jpg"], "jpeg");
     ok(
@@ -215,10 +210,104 @@ fn every_format_keeps_the_bytes() {
     assert_eq!(json(dir, &["dataset", "stat", "records"])["samples"], 12);
     ok(dir, &["dataset", "pack", "mds", "rows", "--format", "parquet"]);
     // Samples follow the folders: 0, 3, 6, 9, 1, 4, 7, 10 …
-    let cat = forebay(dir, &["dataset", "cat", "rows", "7", "--field", "jpg"])
-        .output()
-        .unwrap();
-    assert_eq!(cat.stdout, pattern(10, 5010));
+    assert_eq!(cat(dir, "rows", "7", "jpg"), pattern(10, 5010));
+}
+
+fn pack(dir: &Path, to: &str, format: &str, labels: &str) -> Ran {
+    run(
+        dir,
+        &[
+            "dataset", "pack", "photos", to, "--format", format, "--labels", labels,
+        ],
+    )
+}
+
+#[test]
+fn labels_of_raw_files_become_a_field_in_every_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for (name, text) in [
+        ("photos/cat/0.jpg", "meow"),
+        ("photos/cat/0.txt", "a cat"),
+        ("photos/dog/1.jpg", "woof"),
+        ("numbers.csv", "path,label\ncat/0.jpg,3\ndog/1.jpg,-5\n"),
+        (
+            "words.jsonl",
+            "{\"path\": \"cat/0.jpg\", \"label\": \"tabby\"}\n{\"path\": \"cat/0.txt\", \"label\": \"tom\"}\n",
+        ),
+    ] {
+        std::fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+        std::fs::write(dir.join(name), text).unwrap();
+    }
+    let packed = |to: &str, format: &str, labels: &str| {
+        let ran = pack(dir, to, format, labels);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        json(dir, &["dataset", "stat", to])
+    };
+    // Names of folders are text.
+    let stat = packed("tar", "tar", "folder");
+    assert_eq!(stat["fields"], serde_json::json!(["jpg", "label", "txt"]));
+    assert_eq!(cat(dir, "tar", "cat/0", "label"), b"cat");
+    assert_eq!(cat(dir, "tar", "1", "label"), b"dog");
+    let stat = packed("rows", "parquet", "folder");
+    assert_eq!(stat["encodings"]["label"], "parquet:str");
+    assert_eq!(cat(dir, "rows", "1", "label"), b"dog");
+    // Whole numbers are numbers; files that the list does not have are no part of it.
+    let stat = packed("numbers-tar", "tar", "numbers.csv");
+    assert_eq!(stat["fields"], serde_json::json!(["cls", "jpg"]));
+    assert_eq!(cat(dir, "numbers-tar", "dog/1", "cls"), b"-5");
+    for (format, encoding) in [("mds", "int"), ("parquet", "parquet:int64")] {
+        let to = format!("numbers-{format}");
+        assert_eq!(packed(&to, format, "numbers.csv")["encodings"]["cls"], encoding);
+        assert_eq!(cat(dir, &to, "1", "cls"), (-5_i64).to_le_bytes());
+    }
+    packed("numbers-records", "tfrecord", "numbers.csv");
+    let example = cat(dir, "numbers-records", "0", "record");
+    let feature = b"\x0a\x03cls\x12\x05\x1a\x03\x0a\x01\x03";
+    assert!(
+        example.windows(feature.len()).any(|part| part == feature),
+        "{example:?}"
+    );
+    // Other labels are another pack, and a sample has one label.
+    std::fs::write(dir.join("numbers.csv"), "cat/0.jpg,3\ndog/1.jpg,6\n").unwrap();
+    let other = pack(dir, "numbers-tar", "tar", "numbers.csv");
+    assert_eq!(other.code, 1, "{other:?}");
+    let two = pack(dir, "two", "tar", "words.jsonl");
+    assert!(two.code == 2 && two.err.contains("different labels"), "{two:?}");
+    let shards = run(
+        dir,
+        &[
+            "dataset", "pack", "tar", "again", "--format", "mds", "--labels", "folder",
+        ],
+    );
+    assert_eq!(shards.code, 2, "{shards:?}");
+}
+
+#[test]
+fn an_index_of_dalis_is_borrowed_when_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    raw(dir, 2, 100);
+    ok(dir, &["dataset", "pack", "raw", "out", "--format", "tar"]);
+    std::fs::remove_dir_all(dir.join("out/.forebay")).unwrap();
+    // Of the second sample only, so that it can be told from an index of our own: header, cls, header, jpg come before it.
+    let at = 4 * 512;
+    std::fs::write(
+        dir.join("out/shard-000000.idx"),
+        format!("v1.2 1\ncls {} 1 1/0001.cls", at + 512),
+    )
+    .unwrap();
+    let shard = "out/shard-000000.tar";
+    let borrowed = json(dir, &["dataset", "index", shard, "--borrow-index"]);
+    assert_eq!(
+        (&borrowed["samples"], &borrowed["index"]),
+        (&1.into(), &"in memory".into())
+    );
+    assert_eq!(
+        json(dir, &["dataset", "head", shard, "--borrow-index"])[0]["key"],
+        "1/0001"
+    );
+    assert_eq!(json(dir, &["dataset", "index", shard])["samples"], 2);
 }
 
 #[test]

@@ -63,6 +63,9 @@ pub(crate) struct SourceArgs {
     /// How many shards to read at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
+    /// Take places of samples from DALI's .idx files beside tar and TFRecord shards instead of reading the shards; they have no checksums, and nothing is stored
+    #[arg(long)]
+    pub(crate) borrow_index: bool,
     #[command(flatten)]
     pub(crate) node: NodeArg,
 }
@@ -194,6 +197,9 @@ pub(crate) struct PackArgs {
     /// How token files (npy, bin) of the source are cut, as in 2048, 2048:1024 or 2048:2048:uint16
     #[arg(long, value_name = "LENGTH[:STRIDE[:TYPE]]", value_parser = tokens)]
     pub(crate) tokens: Option<TokenWindows>,
+    /// Make the labels of raw files a field: the word 'folder', or a local file of path,label lines or JSON lines; whole numbers become 'cls', others 'label'
+    #[arg(long, value_name = "folder|FILE")]
+    pub(crate) labels: Option<PathBuf>,
     /// How long a shard may be
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) shard_size: Size,

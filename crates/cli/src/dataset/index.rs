@@ -55,7 +55,8 @@ pub(crate) fn run(args: &IndexArgs, context: &Context) -> Outcome {
         .shards()
         .flatten()
         .any(|shard| shard.record().layout == forebay_dataset::shard::Layout::ObjectPerSample);
-    if dataset.index_origin() == IndexOrigin::InMemory && !is_raw {
+    let is_borrowed = args.source.borrow_index;
+    if dataset.index_origin() == IndexOrigin::InMemory && !is_raw && !is_borrowed {
         return Err(Exit::failure(anyhow!(
             "the index could not be stored beside the data; is the lake writable?"
         )));

@@ -114,13 +114,17 @@ pub(crate) fn options(args: &SourceArgs) -> Outcome<DatasetOptions> {
         rebuild: Rebuild::Changed,
         build_threads: usize::from(args.jobs),
         tokens: args.tokens.clone(),
-        labels: args.labels.as_deref().map_or(Ok(Labels::None), labels)?,
+        borrow: args.borrow_index,
+        labels: labels(args.labels.as_deref())?,
         ..DatasetOptions::default()
     })
 }
 
 /// Labels from the names of folders, or from a file of theirs.
-fn labels(from: &Path) -> Outcome<Labels> {
+pub(crate) fn labels(from: Option<&Path>) -> Outcome<Labels> {
+    let Some(from) = from else {
+        return Ok(Labels::None);
+    };
     if from == Path::new("folder") {
         return Ok(Labels::Folder);
     }

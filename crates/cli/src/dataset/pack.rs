@@ -5,6 +5,7 @@
 //! same command goes on. docs/flows/dataset-pack.md, docs/formats/dataset-pack.md.
 
 mod convert;
+mod labels;
 mod plan;
 mod record;
 mod shard;
@@ -18,7 +19,7 @@ use forebay_dataset::write::{PackFormat, index_json};
 use forebay_loader::DatasetOptions;
 
 use super::args::PackArgs;
-use super::open::{Opened, Purpose};
+use super::open::{Opened, Purpose, labels};
 use super::{Context, parallel};
 use crate::exit::{Exit, Outcome};
 pub(crate) use plan::SortBy;
@@ -45,9 +46,16 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
         format: args.source_format,
         tokens: args.tokens.clone(),
         build_threads: usize::from(args.jobs),
+        labels: labels(args.labels.as_deref())?,
         ..DatasetOptions::default()
     };
     let source = Source::new(from.dataset(options, context)?, args.format)?;
+    if args.labels.is_some() && source.labels.is_none() {
+        return Err(Exit::usage(anyhow!(
+            "--labels is for folders of raw files; the samples of {} have their labels in them",
+            args.source
+        )));
+    }
     let format = pack_format(&source, args.format)?;
     let plan = Plan::new(
         &source,

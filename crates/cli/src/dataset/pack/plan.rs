@@ -127,6 +127,10 @@ fn id(source: &Source, options: &PlanOptions) -> String {
         "{:?} shard_bytes={} shuffle={:?} sort_by={:?}",
         options.format, options.shard_bytes, options.shuffle, options.sort_by
     );
+    let how = match &source.labels {
+        Some(labels) => format!("{how} labels={}", labels.digest),
+        None => how,
+    };
     let data = source.dataset.shape().fingerprint().to_string();
     let mut id = Fingerprint::of([("forebay pack v1", "", 1), (&data, &how, source.units())]).to_string();
     id.truncate(16);

@@ -13,6 +13,7 @@ use forebay_dataset::write::{KEY_FIELD, MdsColumn, PackFormat, ParquetColumn};
 use forebay_loader::{Dataset, SampleBytes};
 
 use super::convert::Converter;
+use super::labels::LabelField;
 
 /// A file without an ending is this field.
 const PLAIN_FIELD: &str = "data";
@@ -22,6 +23,8 @@ pub(crate) struct Source {
     pub(crate) dataset: Dataset,
     /// Of raw files the first sample of each unit, and the end.
     groups: Option<Vec<u64>>,
+    /// What labels of raw files become.
+    pub(crate) labels: Option<LabelField>,
     target: Target,
     /// What becomes of the values, if it is rows of Parquet.
     rows: Option<Converter>,
@@ -61,9 +64,14 @@ impl Source {
             Target::KeepsKeys
         };
         let groups = is_raw(&dataset)?.then(|| groups(&dataset)).transpose()?;
+        let labels = match groups {
+            Some(_) => LabelField::new(&dataset, format)?,
+            None => None,
+        };
         Ok(Self {
             dataset,
             groups,
+            labels,
             target,
             rows,
         })
@@ -129,6 +137,9 @@ impl Source {
                     .extend(fields.map(|field| (field.name.to_owned(), field.bytes)));
             }
         }
+        if let Some(labels) = &self.labels {
+            labels.shape(&self.dataset, self.samples_of(unit), &mut shape)?;
+        }
         if shape.key.is_empty() && self.target == Target::NeedsKeys {
             shape.key = format!("{unit:09}").into_bytes();
         }
@@ -150,8 +161,13 @@ impl Source {
         }
         let bytes = samples.iter().flat_map(|sample| &sample.fields);
         let bytes = bytes.filter(|field| self.groups.is_some() || self.takes(field.name()));
+        let label = match (&self.labels, samples.first()) {
+            (Some(labels), Some(sample)) => Some(labels.bytes(&self.dataset, sample.number)?),
+            _ => None,
+        };
         let names = shape.fields.iter().map(|(name, _)| name.as_str());
-        let fields = names.zip(bytes.map(|field| Cow::Borrowed(&**field)));
+        let bytes = bytes.map(|field| Cow::Borrowed(&**field));
+        let fields = names.zip(bytes.chain(label.map(Cow::Owned)));
         Ok(Unit {
             key: shape.key.clone(),
             fields: fields.collect(),
@@ -203,13 +219,15 @@ impl Source {
             names.push(KEY_FIELD.to_owned());
         }
         let encodings = &self.dataset.index().head().meta().encodings;
-        let column = |name: String| match (&self.rows, encodings.get(&name)) {
-            (Some(rows), _) => rows.mds_column(name),
-            (None, Some(encoding)) => MdsColumn {
+        let label = |name: &str| self.labels.as_ref().filter(|labels| labels.name() == name);
+        let column = |name: String| match (&self.rows, encodings.get(&name), label(&name)) {
+            (Some(rows), ..) => rows.mds_column(name),
+            (None, Some(encoding), _) => MdsColumn {
                 name,
                 encoding: encoding.clone(),
             },
-            (None, None) => MdsColumn::of_field(&name),
+            (None, None, Some(labels)) => labels.mds_column(),
+            (None, None, None) => MdsColumn::of_field(&name),
         };
         let mut columns: Vec<MdsColumn> = names.into_iter().map(column).collect();
         columns.sort();
@@ -256,9 +274,11 @@ fn parquet_encoding(mds: &str) -> &'static str {
 pub(crate) fn pack_format(source: &Source, format: Format) -> Result<PackFormat> {
     match format {
         Format::Tar => Ok(PackFormat::Tar),
-        Format::TfRecord => Ok(PackFormat::TfRecord(
-            source.rows.as_ref().map(Converter::features).unwrap_or_default(),
-        )),
+        Format::TfRecord => {
+            let rows = source.rows.as_ref().map(Converter::features);
+            let labels = source.labels.as_ref().map(LabelField::features);
+            Ok(PackFormat::TfRecord(rows.or(labels).unwrap_or_default()))
+        }
         Format::Mds => source.columns().map(PackFormat::Mds),
         Format::Parquet => source.parquet_columns().map(PackFormat::Parquet),
         other => {
