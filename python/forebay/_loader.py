@@ -205,8 +205,10 @@ class Loader:
             yield decoded
 
     def _end_epoch(self) -> None:
-        stats = self.stats()
-        _log.info("epoch %d ended: %s", self.epoch - 1, stats.since(self._epoch_stats).summary())
+        stats, epoch = self.stats(), self.epoch - 1
+        mixing = self._loader.mixing(epoch) if _log.isEnabledFor(logging.INFO) else None
+        mixed = "" if mixing is None else f"; mixing {mixing:.2f}"
+        _log.info("epoch %d ended: %s%s", epoch, stats.since(self._epoch_stats).summary(), mixed)
         self._epoch_stats = stats
 
     def map(self, function: Callable[[dict[str, Any]], Any]) -> Self:
@@ -273,6 +275,15 @@ class Loader:
     def dropped_and_padded(self) -> tuple[int, int]:
         """Samples of this epoch that no rank sees, and those that come twice, so that all ranks have equal steps."""
         return self._loader.dropped_and_padded()
+
+    @property
+    def mixing(self) -> float | None:
+        """How well this epoch is mixed: 1 is perfect, 0 is the order of the data; `None` for fewer than 100 samples.
+
+        It is the median distance of samples that follow each other, as a part of what perfect shuffling gives; of
+        several datasets that of the worst.
+        """
+        return self._loader.mixing(self.epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where all ranks stand after the batches handed over: a few numbers. One rank's is enough for all.

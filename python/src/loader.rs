@@ -115,6 +115,11 @@ impl Loader {
         self.call(py, |loader| Ok(loader.dropped_and_padded()))
     }
 
+    /// How well an epoch is mixed, if there are enough samples to say.
+    fn mixing(&self, py: Python<'_>, epoch: u64) -> PyResult<Option<f64>> {
+        self.call(py, |loader| Ok(loader.mixing(epoch)))
+    }
+
     /// What was done so far.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.call(py, |loader| Ok(loader.stats()))?;

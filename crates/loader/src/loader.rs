@@ -23,6 +23,11 @@ use crate::pipeline::{Entry, Job, Next, Pipeline};
 use crate::stats::{BatchStats, LoaderStats};
 use crate::streams;
 
+/// Places at which the mixing is measured at the end of an epoch; about a millisecond.
+const MIXING_PAIRS: u64 = 1000;
+/// Of fewer samples a median says nothing.
+const MIXING_SAMPLES_MIN: u64 = 100;
+
 /// Reads a dataset, or a mix of several, batch after batch.
 pub struct Loader {
     course: Arc<Course>,
@@ -167,6 +172,7 @@ impl Loader {
             hand_over_ms = ms(stats.hand_over_ns, before.hand_over_ns),
             user_ms = ms(stats.user_ns, before.user_ns),
             bad_samples = stats.bad_samples - before.bad_samples,
+            mixing = self.mixing(self.epoch).map(|mixing| format!("{mixing:.2}")),
             "epoch ended"
         );
         self.epoch += 1;
@@ -203,6 +209,20 @@ impl Loader {
     pub fn dropped_and_padded(&self) -> (u64, u64) {
         self.split(self.position)
             .map_or((0, 0), |split| (split.dropped(), split.padded()))
+    }
+
+    /// How well an epoch is mixed: the median distance of samples that follow each other, as a part of what perfect shuffling gives; of several datasets
+    /// that of the worst. `None` if one has fewer than 100 samples, of which it says nothing.
+    #[must_use]
+    pub fn mixing(&self, epoch: u64) -> Option<f64> {
+        let plans = self.course.plans();
+        if plans.iter().any(|plan| plan.epoch_samples() < MIXING_SAMPLES_MIN) {
+            return None;
+        }
+        let ratios = plans
+            .iter()
+            .map(|plan| plan.epoch(epoch).quality(MIXING_PAIRS).ratio());
+        ratios.min_by(f64::total_cmp)
     }
 
     fn split(&self, position: u64) -> Result<Split> {

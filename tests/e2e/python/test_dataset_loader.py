@@ -245,3 +245,16 @@ def test_the_end_of_an_epoch_says_what_that_epoch_cost(numbers, caplog):
     lines = [record.getMessage() for record in caplog.records if "ended" in record.getMessage()]
     assert [line.split(": ")[0] for line in lines] == ["epoch 0 ended", "epoch 1 ended"]
     assert all("21 batches, 210 samples" in line for line in lines)
+    assert all(line.endswith("; mixing 0.02") for line in lines), lines
+
+
+def test_a_loader_says_how_well_an_epoch_is_mixed(numbers):
+    def mixing(**options):
+        return numbers.loader(batch_size=10, **options).mixing
+
+    assert mixing() < 0.1
+    assert mixing(shuffle="window", window=30) < 0.5
+    assert 0.7 < mixing(shuffle="global") < 1.4
+    assert mixing(take=50, shuffle="global") is None
+    mixed = forebay.mix([(numbers, 0.5), (numbers, 0.5)])
+    assert 0.7 < mixed.loader(batch_size=10, shuffle="global").mixing < 1.4
