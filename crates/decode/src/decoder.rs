@@ -149,10 +149,17 @@ impl Decoder {
         matches!(self, Self::Image(_) | Self::Json)
     }
 
-    /// The value of a field.
+    /// The value of a field, with random steps left at their middle.
     ///
     /// Errors: `Corrupt` if the bytes are not what the decoder is for. A fault of a library is one of these too, and no panic.
     pub fn decode(&self, field: &[u8]) -> Result<Value> {
+        self.decode_drawn(field, None)
+    }
+
+    /// The value of a field, with random steps (of pictures) as `draw` decides: the same number, the same value.
+    ///
+    /// Errors: as [`Decoder::decode`].
+    pub fn decode_drawn(&self, field: &[u8], draw: Option<u64>) -> Result<Value> {
         match self {
             Self::Int => number(field).map(Value::Int),
             Self::Float => number(field).map(Value::Float),
@@ -174,12 +181,13 @@ impl Decoder {
             }
             Self::Image(decoder) => {
                 // Hostile pictures have made image libraries panic before; that is their sample's fault, not the end of a job.
-                let pixels = catch_unwind(AssertUnwindSafe(|| decoder.decode(field))).unwrap_or_else(|_| {
-                    Err(Error::new(
-                        Kind::Corrupt,
-                        "the picture is broken in a way that its decoder does not expect",
-                    ))
-                });
+                let pixels =
+                    catch_unwind(AssertUnwindSafe(|| decoder.decode(field, draw))).unwrap_or_else(|_| {
+                        Err(Error::new(
+                            Kind::Corrupt,
+                            "the picture is broken in a way that its decoder does not expect",
+                        ))
+                    });
                 pixels.map(|pixels| Value::Array(pixels.into_array()))
             }
         }

@@ -1,8 +1,8 @@
 //! Pictures: JPEG, PNG and WebP to rows of pixels.
 //!
 //! The first bytes say which format it is, whatever the name of the field. Height and width are compared with the bound before memory is
-//! taken for them: a file of a kilobyte can claim gigabytes. What was decoded then takes 3 to 10 bytes a pixel for a moment. Orientation in EXIF is not applied and
-//! profiles of colours are not either, as in Pillow.
+//! taken for them: a file of a kilobyte can claim gigabytes. What was decoded then takes 3 to 10 bytes a pixel for a moment. Orientation in EXIF is applied where
+//! it is asked for (`exif`); profiles of colours are not, as in Pillow.
 
 use std::io::Cursor;
 
@@ -13,7 +13,8 @@ use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use crate::decoder::{Array, Data};
-use crate::steps::{self, Step};
+use crate::orientation::Orientation;
+use crate::steps::{self, Parsed, Step};
 
 /// Pixels that a picture may have unless said otherwise.
 pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
@@ -25,6 +26,8 @@ const SIDE_MAX: usize = 1 << 20;
 pub struct ImageDecoder {
     channels: Channels,
     steps: Vec<Step>,
+    /// Whether the orientation in EXIF is applied.
+    is_upright: bool,
     pixels_max: u64,
 }
 
@@ -60,26 +63,31 @@ impl ImageDecoder {
         matches!(kind, "image" | "rgb" | "gray" | "grey")
     }
 
-    /// `kind` is `image`, `rgb` or `gray`; `steps` as in [`steps`], and `max_pixels=N`.
+    /// `kind` is `image`, `rgb` or `gray`; `steps` as in [`steps`], `exif` and `max_pixels=N`.
     pub(crate) fn parse(kind: &str, steps: Option<&str>) -> Result<Self> {
         let channels = match kind {
             "rgb" => Channels::Rgb,
             "gray" | "grey" => Channels::Grey,
             _ => Channels::AsStored,
         };
-        let (steps, pixels_max) = steps.map(steps::parse).transpose()?.unwrap_or_default();
+        let Parsed {
+            steps,
+            is_upright,
+            pixels_max,
+        } = steps.map(steps::parse).transpose()?.unwrap_or_default();
         Ok(Self {
             channels,
             steps,
+            is_upright,
             pixels_max: pixels_max.unwrap_or(PIXELS_MAX_DEFAULT),
         })
     }
 
-    /// Decodes a picture and does the steps.
+    /// Decodes a picture and does the steps; random ones by `draw`, without which they are what they are on average: the middle, not mirrored.
     ///
     /// Errors: `Corrupt` if it is damaged, of another format, too large, or smaller than what is to be cut out of it.
-    pub fn decode(&self, bytes: &[u8]) -> Result<Pixels> {
-        let pixels = match bytes {
+    pub fn decode(&self, bytes: &[u8], draw: Option<u64>) -> Result<Pixels> {
+        let (pixels, orientation) = match bytes {
             [0xff, 0xd8, 0xff, ..] => self.jpeg(bytes)?,
             [0x89, b'P', b'N', b'G', ..] => self.png(bytes)?,
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => self.webp(bytes)?,
@@ -88,8 +96,8 @@ impl ImageDecoder {
                 return Err(Error::new(Kind::Corrupt, message));
             }
         };
-        let pixels = self.converted(pixels);
-        let step = |pixels, step: &Step| step.apply(pixels, self.pixels_max);
+        let pixels = orientation.apply(self.converted(pixels));
+        let step = |pixels, step: &Step| step.apply(pixels, self.pixels_max, draw);
         self.steps.iter().try_fold(pixels, step)
     }
 
@@ -111,7 +119,13 @@ impl ImageDecoder {
         }
     }
 
-    fn jpeg(&self, bytes: &[u8]) -> Result<Pixels> {
+    /// What EXIF says, if it is asked for.
+    fn orientation(&self, exif: Option<&[u8]>) -> Orientation {
+        let exif = exif.filter(|_| self.is_upright);
+        exif.map(Orientation::of_exif).unwrap_or_default()
+    }
+
+    fn jpeg(&self, bytes: &[u8]) -> Result<(Pixels, Orientation)> {
         let options = DecoderOptions::new_fast()
             .set_max_width(SIDE_MAX)
             .set_max_height(SIDE_MAX);
@@ -126,18 +140,20 @@ impl ImageDecoder {
         } else {
             ColorSpace::RGB
         };
+        let orientation = self.orientation(decoder.exif().map(Vec::as_slice));
         decoder.set_options(options.jpeg_set_out_colorspace(wanted));
         let bytes = decoder.decode().map_err(|why| damaged("JPEG", &why))?;
-        whole(Pixels {
+        let pixels = whole(Pixels {
             height,
             width,
             channels: wanted.num_components(),
             channel_bytes: 1,
             bytes,
-        })
+        })?;
+        Ok((pixels, orientation))
     }
 
-    fn png(&self, bytes: &[u8]) -> Result<Pixels> {
+    fn png(&self, bytes: &[u8]) -> Result<(Pixels, Orientation)> {
         use png::{BitDepth, ColorType, Transformations};
         let limits = png::Limits {
             bytes: usize::try_from(self.pixels_max.saturating_mul(8)).unwrap_or(usize::MAX),
@@ -170,7 +186,7 @@ impl ImageDecoder {
                 .iter_mut()
                 .for_each(|pair| pair.swap(0, 1));
         }
-        whole(Pixels {
+        let pixels = whole(Pixels {
             height,
             width,
             channels: match color {
@@ -181,10 +197,15 @@ impl ImageDecoder {
             },
             channel_bytes,
             bytes,
-        })
+        })?;
+        // EXIF may stand behind the pixels; if nothing more can be read there, it stands in front or nowhere.
+        if self.is_upright {
+            reader.finish().ok();
+        }
+        Ok((pixels, self.orientation(reader.info().exif_metadata.as_deref())))
     }
 
-    fn webp(&self, bytes: &[u8]) -> Result<Pixels> {
+    fn webp(&self, bytes: &[u8]) -> Result<(Pixels, Orientation)> {
         let mut decoder =
             image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(|why| damaged("WebP", &why))?;
         decoder.set_memory_limit(usize::try_from(self.pixels_max.saturating_mul(8)).unwrap_or(usize::MAX));
@@ -197,13 +218,15 @@ impl ImageDecoder {
         decoder
             .read_image(&mut bytes)
             .map_err(|why| damaged("WebP", &why))?;
-        whole(Pixels {
+        let pixels = whole(Pixels {
             height,
             width,
             channels: if decoder.has_alpha() { 4 } else { 3 },
             channel_bytes: 1,
             bytes,
-        })
+        })?;
+        let exif = decoder.exif_metadata().unwrap_or_default();
+        Ok((pixels, self.orientation(exif.as_deref())))
     }
 
     /// The channels that are wanted. What is not wanted as stored has values of one byte by now.

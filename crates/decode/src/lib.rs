@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod image;
 mod json;
 mod npy;
+mod orientation;
 mod packed;
 mod steps;
 

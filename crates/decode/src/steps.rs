@@ -1,4 +1,6 @@
-//! What is done to a picture after it was decoded: `224x224`, `short=256`, `cover=224x224`, `crop=224`.
+//! What is done to a picture after it was decoded: `224x224`, `short=256`, `cover=224x224`, `crop=224`, `random_crop=224`, `random_flip`.
+//!
+//! Random steps are functions of a number that is drawn for the sample, so fields of one sample (a picture and its mask) are cut and mirrored alike.
 //!
 //! Sizes are height by width, as in the shape of the array. Resizing is bilinear over all pixels that a new one covers (as Pillow and torchvision
 //! with antialiasing do it); colours with alpha are weighted by it. Cutting takes the middle, where torchvision's `CenterCrop` takes it.
@@ -8,6 +10,7 @@ use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer
 use forebay_core::{Error, Kind, Result};
 
 use crate::image::Pixels;
+use crate::orientation::Orientation;
 
 /// Steps of one picture.
 const STEPS_MAX: usize = 8;
@@ -27,6 +30,10 @@ pub(crate) enum Step {
     Cover(Size),
     /// The middle.
     Crop(Size),
+    /// A part anywhere.
+    RandomCrop(Size),
+    /// Mirrored, every second time.
+    RandomFlip,
 }
 
 /// Height and width.
@@ -36,12 +43,22 @@ pub(crate) struct Size {
     pub(crate) width: u32,
 }
 
-/// Reads steps; also the bound on pixels, if it is among them.
-pub(crate) fn parse(text: &str) -> Result<(Vec<Step>, Option<u64>)> {
-    let (mut steps, mut pixels_max) = (Vec::new(), None);
+/// What stands behind the name of a decoder.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    pub(crate) steps: Vec<Step>,
+    /// Whether `exif` is among them; it comes first wherever it stands.
+    pub(crate) is_upright: bool,
+    /// The bound on pixels, if it is among them.
+    pub(crate) pixels_max: Option<u64>,
+}
+
+/// Reads steps.
+pub(crate) fn parse(text: &str) -> Result<Parsed> {
+    let mut parsed = Parsed::default();
     for word in text.split(',').map(str::trim) {
         let wrong = || {
-            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square) and max_pixels=200000000";
+            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square), random_crop=224x224, random_flip, exif and max_pixels=200000000";
             Error::new(Kind::InvalidInput, message).with("step", word)
         };
         let (name, value) = word.split_once('=').unwrap_or(("", word));
@@ -50,8 +67,14 @@ pub(crate) fn parse(text: &str) -> Result<(Vec<Step>, Option<u64>)> {
             "short" => Step::Short(side(value).ok_or_else(wrong)?),
             "cover" => Step::Cover(size(value).ok_or_else(wrong)?),
             "crop" => Step::Crop(size(value).ok_or_else(wrong)?),
+            "random_crop" => Step::RandomCrop(size(value).ok_or_else(wrong)?),
+            "" if value == "random_flip" => Step::RandomFlip,
+            "" if value == "exif" => {
+                parsed.is_upright = true;
+                continue;
+            }
             "max_pixels" => {
-                pixels_max = Some(
+                parsed.pixels_max = Some(
                     value
                         .parse()
                         .ok()
@@ -62,12 +85,12 @@ pub(crate) fn parse(text: &str) -> Result<(Vec<Step>, Option<u64>)> {
             }
             _ => return Err(wrong()),
         };
-        steps.push(step);
+        parsed.steps.push(step);
     }
-    if steps.len() > STEPS_MAX {
+    if parsed.steps.len() > STEPS_MAX {
         return Err(Error::new(Kind::InvalidInput, "a picture takes at most 8 steps"));
     }
-    Ok((steps, pixels_max))
+    Ok(parsed)
 }
 
 fn side(text: &str) -> Option<u32> {
@@ -83,8 +106,8 @@ fn size(text: &str) -> Option<Size> {
 }
 
 impl Step {
-    /// The picture after this step; it may have at most so many pixels.
-    pub(crate) fn apply(self, pixels: Pixels, pixels_max: u64) -> Result<Pixels> {
+    /// The picture after this step; it may have at most so many pixels. Without a draw, random steps take the middle and do not mirror.
+    pub(crate) fn apply(self, pixels: Pixels, pixels_max: u64, draw: Option<u64>) -> Result<Pixels> {
         match self {
             Self::Resize(size) => resize(&pixels, size, ResizeOptions::new(), pixels_max),
             Self::Short(short) => {
@@ -95,9 +118,28 @@ impl Step {
                 let options = ResizeOptions::new().fit_into_destination(Some((0.5, 0.5)));
                 resize(&pixels, size, options, pixels_max)
             }
-            Self::Crop(size) => crop(pixels, size),
+            Self::Crop(size) => crop(pixels, size, half),
+            Self::RandomCrop(size) => match draw {
+                Some(draw) => {
+                    let mut halves = [draw as u32, (draw >> 32) as u32].into_iter();
+                    crop(pixels, size, |margin| {
+                        part(margin, halves.next().unwrap_or_default())
+                    })
+                }
+                None => crop(pixels, size, half),
+            },
+            // The lowest bit, which hardly moves a cut.
+            Self::RandomFlip if draw.is_some_and(|draw| draw & 1 == 1) => {
+                Ok(Orientation::MIRRORED.apply(pixels))
+            }
+            Self::RandomFlip => Ok(pixels),
         }
     }
+}
+
+/// One of the places that a margin leaves, by 32 random bits.
+fn part(margin: u32, random: u32) -> usize {
+    (((u64::from(margin) + 1) * u64::from(random)) >> 32) as usize
 }
 
 /// The size with this shorter side and the same proportions.
@@ -162,7 +204,8 @@ fn resize(pixels: &Pixels, size: Size, options: ResizeOptions, pixels_max: u64) 
     })
 }
 
-fn crop(pixels: Pixels, size: Size) -> Result<Pixels> {
+/// A part of the picture; `place` says where, first of the rows that are left over, then of the columns.
+fn crop(pixels: Pixels, size: Size, mut place: impl FnMut(u32) -> usize) -> Result<Pixels> {
     if size.height > pixels.height || size.width > pixels.width {
         let message =
             "the picture is smaller than what is to be cut out of it; resize it first (short=… or cover=…)";
@@ -173,7 +216,10 @@ fn crop(pixels: Pixels, size: Size) -> Result<Pixels> {
     if (size.height, size.width) == (pixels.height, pixels.width) {
         return Ok(pixels);
     }
-    let (top, left) = (half(pixels.height - size.height), half(pixels.width - size.width));
+    let (top, left) = (
+        place(pixels.height - size.height),
+        place(pixels.width - size.width),
+    );
     let pixel = pixels.pixel_bytes();
     let (row, cut) = (pixels.width as usize * pixel, size.width as usize * pixel);
     let mut bytes = Vec::with_capacity(cut * size.height as usize);
@@ -217,10 +263,41 @@ mod tests {
     }
 
     fn apply(text: &str, pixels: Pixels) -> Result<Pixels> {
-        let (steps, _) = parse(text)?;
-        steps
+        drawn(text, pixels, None)
+    }
+
+    fn drawn(text: &str, pixels: Pixels, draw: Option<u64>) -> Result<Pixels> {
+        parse(text)?
+            .steps
             .iter()
-            .try_fold(pixels, |pixels, step| step.apply(pixels, 1 << 20))
+            .try_fold(pixels, |pixels, step| step.apply(pixels, 1 << 20, draw))
+    }
+
+    #[test]
+    fn a_random_cut_can_lie_anywhere_and_follows_its_draw() {
+        let cut = |draw| drawn("random_crop=2x3", picture(4, 5), draw).unwrap().bytes;
+        let mix = |number: u64| (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let found: std::collections::BTreeSet<Vec<u8>> =
+            (0..1000).map(|number| cut(Some(mix(number)))).collect();
+        let all = (0..3_u8).flat_map(|top| (0..3_u8).map(move |left| (top, left)));
+        let all = all.map(|(top, left)| {
+            let row = |y: u8| (0..3).map(move |x| (top + y) * 10 + left + x);
+            row(0).chain(row(1)).collect::<Vec<u8>>()
+        });
+        assert_eq!(found, all.collect());
+        assert_eq!(cut(Some(7)), cut(Some(7)));
+        assert_eq!(cut(None), [11, 12, 13, 21, 22, 23]);
+        assert_eq!(cut(Some(u64::MAX)), [22, 23, 24, 32, 33, 34]);
+        let error = drawn("random_crop=5", picture(4, 9), Some(1)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn every_second_draw_mirrors() {
+        let flipped = |draw| drawn("random_flip", picture(1, 3), draw).unwrap().bytes;
+        assert_eq!(flipped(Some(0)), [0, 1, 2]);
+        assert_eq!(flipped(Some(1)), [2, 1, 0]);
+        assert_eq!(flipped(None), [0, 1, 2]);
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl Assembler {
             position_after,
         };
         let mut slots = self.slots(epoch, step)?;
-        self.read(&mut slots, &mut batch.stats)?;
+        self.read(epoch, &mut slots, &mut batch.stats)?;
         self.decode(&mut slots, &mut batch.stats);
         batch.samples.reserve(slots.len());
         let mut rows = Vec::with_capacity(slots.len());
@@ -128,7 +128,7 @@ impl Assembler {
     }
 
     /// One question per dataset.
-    fn read(&self, slots: &mut [Slot], stats: &mut BatchStats) -> Result<()> {
+    fn read(&self, epoch: u64, slots: &mut [Slot], stats: &mut BatchStats) -> Result<()> {
         for (source, dataset) in self.datasets.iter().enumerate() {
             let mine = slots.iter_mut().filter(|slot| slot.spot.source == source);
             let mine: Vec<&mut Slot> = mine.collect();
@@ -139,7 +139,10 @@ impl Assembler {
             let fetched = fetch(dataset, source, &numbers)?;
             count(stats, &fetched);
             for (slot, sample) in mine.into_iter().zip(fetched.samples) {
-                slot.sample = Some(sample.map(|sample| (sample, Row::new())));
+                slot.sample = Some(sample.map(|mut sample| {
+                    sample.draw = self.course.draw(epoch, slot.position);
+                    (sample, Row::new())
+                }));
             }
         }
         Ok(())
@@ -207,7 +210,8 @@ impl Assembler {
             let mut fetched = fetch(dataset, spot.source, &[spot.number])?;
             count(&mut batch.stats, &fetched);
             let decoded = fetched.samples.pop().map(|sample| {
-                let sample = sample?;
+                let mut sample = sample?;
+                sample.draw = self.course.draw(batch.epoch, position);
                 let row = decoding::decode(self.decoding.fields(), &sample)?;
                 Ok((sample, row))
             });

@@ -97,6 +97,11 @@ impl Course {
         }))
     }
 
+    /// A random number for a position: the same on every rank and after every resume.
+    pub(crate) fn draw(&self, epoch: u64, position: u64) -> Option<u64> {
+        self.plans().first().map(|plan| plan.draw(epoch, position))
+    }
+
     /// The state after so many samples of an epoch.
     pub(crate) fn state(&self, epoch: u64, position: u64) -> State {
         match self {

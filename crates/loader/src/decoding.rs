@@ -134,7 +134,7 @@ pub(crate) fn decode(fields: &[FieldDecoder], sample: &SampleBytes) -> Result<Ro
     let one = |field: &FieldDecoder| {
         let value = match sample.field(&field.field) {
             Some(bytes) if bytes.is_null() => Ok(Value::Null),
-            Some(bytes) => field.decoder.decode(bytes),
+            Some(bytes) => field.decoder.decode_drawn(bytes, sample.draw),
             None => Err(Error::new(Kind::Corrupt, "the sample has no such field")),
         };
         value.map_err(|error| {

@@ -225,6 +225,7 @@ fn cut(
         shard: place.name.clone(),
         key: sample.key.map(Into::into),
         fields,
+        draw: None,
     })
 }
 

@@ -293,6 +293,7 @@ fn sample(
         shard: dataset.shard(place.shard)?.name.clone(),
         key: None,
         fields,
+        draw: None,
     })
 }
 

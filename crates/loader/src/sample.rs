@@ -23,6 +23,8 @@ pub struct SampleBytes {
     pub key: Option<Box<[u8]>>,
     /// Its fields, in the order of the shard.
     pub fields: Vec<FieldBytes>,
+    /// What random steps of decoders go by: of a loader a number for its place in the epoch; `None` if it was asked for by number.
+    pub draw: Option<u64>,
 }
 
 impl SampleBytes {

@@ -368,6 +368,7 @@ fn cut(
         shard: dataset.shard(sample.shard)?.name.clone(),
         key: sample.key.map(Into::into),
         fields,
+        draw: None,
     })
 }
 

@@ -6,7 +6,7 @@ mod fixture;
 use fixture::{TestNode, member};
 use forebay_core::Kind;
 use forebay_dataset::order::Shuffle;
-use forebay_loader::{Batch, Column, Dataset, FieldDecoder, LoaderOptions, OnError};
+use forebay_loader::{Batch, Column, Dataset, FieldDecoder, Loader, LoaderOptions, OnError};
 
 /// A shard of documents and numbers; those of some samples are damaged.
 fn shard(samples: usize, bad: &[usize]) -> Vec<u8> {
@@ -129,4 +129,84 @@ fn a_loader_that_is_dropped_in_the_middle_ends_its_threads() {
         let mut loader = dataset.loader(decoding(2)).unwrap();
         assert_eq!(numbers(&loader.next_batch().unwrap().unwrap()), [0, 1]);
     }
+}
+
+/// A grey PNG of 8 x 8 pixels with the values 0 to 63.
+const PICTURE: &[u8] = &[
+    0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52, 0x00,
+    0x00, 0x00, 0x08, 0x00, 0x00, 0x00, 0x08, 0x08, 0x00, 0x00, 0x00, 0x00, 0xe1, 0x64, 0xe1, 0x57, 0x00,
+    0x00, 0x00, 0x50, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x63, 0x60, 0x60, 0x64, 0x62, 0x66, 0x61, 0x65,
+    0x63, 0x67, 0xe0, 0xe0, 0xe4, 0xe2, 0xe6, 0xe1, 0xe5, 0xe3, 0x67, 0x10, 0x10, 0x14, 0x12, 0x16, 0x11,
+    0x15, 0x13, 0x67, 0x90, 0x90, 0x94, 0x92, 0x96, 0x91, 0x95, 0x93, 0x67, 0x50, 0x50, 0x54, 0x52, 0x56,
+    0x51, 0x55, 0x53, 0x67, 0xd0, 0xd0, 0xd4, 0xd2, 0xd6, 0xd1, 0xd5, 0xd3, 0x67, 0x30, 0x30, 0x34, 0x32,
+    0x36, 0x31, 0x35, 0x33, 0x67, 0xb0, 0xb0, 0xb4, 0xb2, 0xb6, 0xb1, 0xb5, 0xb3, 0x07, 0x00, 0xbb, 0xf8,
+    0x07, 0xe1, 0x4e, 0xa0, 0x12, 0x48, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60,
+    0x82,
+];
+
+fn cuts(loader: &mut Loader) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    while let Some(batch) = loader.next_batch().unwrap() {
+        let Column::Packed(packed) = &batch.columns[0] else {
+            unreachable!("pictures of one size are packed")
+        };
+        assert_eq!(packed.shape, [batch.samples.len(), 4, 4]);
+        found.extend(packed.memory.chunks(16).map(<[u8]>::to_vec));
+    }
+    found
+}
+
+#[test]
+fn random_cuts_are_the_same_on_any_ranks_and_after_a_resume() {
+    let node = TestNode::start();
+    let mut bytes = Vec::new();
+    for number in 0..48 {
+        member(&mut bytes, &format!("{number:06}.png"), PICTURE);
+    }
+    bytes.extend_from_slice(&[0; 1024]);
+    node.put("lake/set/0.tar", &bytes);
+    let dataset = node.open("lake/set/");
+    let loader = |seed, rank, world_size| {
+        let options = LoaderOptions {
+            batch_size: 12 / world_size,
+            seed,
+            rank,
+            world_size,
+            shuffle: Shuffle::Global,
+            decode: vec![FieldDecoder::parse("png", "gray:random_crop=4,random_flip").unwrap()],
+            ..LoaderOptions::default()
+        };
+        dataset.loader(options).unwrap()
+    };
+    let mut whole = loader(7, 0, 1);
+    let first = cuts(&mut whole);
+    let distinct: std::collections::BTreeSet<_> = first.iter().collect();
+    assert!(first.len() == 48 && distinct.len() > 12, "{}", distinct.len());
+    assert_ne!(cuts(&mut whole), first, "the next epoch has cuts of its own");
+    assert_ne!(cuts(&mut loader(8, 0, 1)), first, "another seed too");
+    let ranks = [cuts(&mut loader(7, 0, 2)), cuts(&mut loader(7, 1, 2))];
+    let steps = ranks[0].chunks(6).zip(ranks[1].chunks(6));
+    assert_eq!(
+        steps
+            .flat_map(|(one, other)| [one, other].concat())
+            .collect::<Vec<_>>(),
+        first
+    );
+    let mut before = loader(7, 0, 1);
+    before.next_batch().unwrap();
+    // The seed is that of the state.
+    let mut after = loader(99, 0, 1);
+    after.resume(&before.state()).unwrap();
+    assert_eq!(cuts(&mut after), first[12..]);
+    // By number there is no epoch: the middle, as it is.
+    let (_, columns) = dataset
+        .decoded(
+            &[0],
+            &[FieldDecoder::parse("png", "gray:random_crop=4,random_flip").unwrap()],
+        )
+        .unwrap();
+    let Column::Packed(packed) = &columns[0] else {
+        unreachable!("one picture is packed")
+    };
+    assert_eq!(packed.memory[..4], [18, 19, 20, 21]);
 }

@@ -111,6 +111,44 @@ def test_sizes_and_cuts_are_those_of_pillow(shared_embedded, how):
         assert difference(ds[number]["img"], np.asarray(resized(image, how))) <= 0.6
 
 
+@pytest.mark.parametrize(("format", "tolerance"), [("PNG", 0), ("JPEG", 1), ("WEBP", 2)])
+def test_orientation_in_exif_is_applied_when_asked_for(shared_embedded, format, tolerance):  # noqa: A002
+    bodies = []
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        bodies.append(encoded(surface(orientation, (61, 47), "RGB"), format, exif=exif))
+    as_stored = dataset(shared_embedded, f"exif-{format.lower()}", bodies, "rgb")
+    name = f"forebay://exif-{format.lower()}/d/{{0000..0000}}.tar"
+    upright = forebay.Dataset(name, fields={"img": "rgb:exif"}, node=shared_embedded)
+    sized = forebay.Dataset(name, fields={"img": "rgb:40x30,exif"}, node=shared_embedded)
+    for number, body in enumerate(bodies):
+        image = Image.open(io.BytesIO(body))
+        assert difference(as_stored[number]["img"], np.asarray(image)) <= tolerance
+        turned = ImageOps.exif_transpose(image)
+        assert difference(upright[number]["img"], np.asarray(turned)) <= tolerance
+        small = turned.resize((30, 40), Image.Resampling.BILINEAR)
+        assert difference(sized[number]["img"], np.asarray(small)) <= tolerance + 0.6
+
+
+def test_random_cuts_resume_on_another_world_size(shared_embedded):
+    body = encoded(surface(0, (40, 40), "RGB"), "PNG")
+    ds = dataset(shared_embedded, "random-cuts", [body] * 64, "rgb:random_crop=32,random_flip")
+    options = {"shuffle": "window", "seed": 5}
+    whole = np.concatenate([batch["img"] for batch in ds.loader(batch_size=16, **options)])
+    assert len({one.tobytes() for one in whole}) > 32
+    first = ds.loader(batch_size=16, **options)
+    next(iter(first))
+    ranks = []
+    for rank in range(2):
+        loader = ds.loader(batch_size=8, rank=rank, world_size=2, **options)
+        loader.load_state_dict(first.state_dict())
+        ranks.append([batch["img"] for batch in loader])
+    rest = np.concatenate([part for step in zip(*ranks, strict=True) for part in step])
+    assert np.array_equal(rest, whole[16:])
+    assert np.array_equal(ds[0]["img"], np.asarray(Image.open(io.BytesIO(body)))[4:36, 4:36])
+
+
 def test_pictures_of_one_size_are_one_array_and_others_a_list(shared_embedded):
     bodies = [encoded(surface(number, (40 + number // 4, 30), "RGB"), "PNG") for number in range(8)]
     ds = dataset(shared_embedded, "packing", bodies, "rgb")

@@ -23,6 +23,7 @@ pub(super) enum Purpose {
     Take = 5,
     Mix = 6,
     Quality = 7,
+    Draw = 8,
 }
 
 /// A word that stands for a seed and a purpose.

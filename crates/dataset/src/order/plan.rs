@@ -121,6 +121,12 @@ impl Plan {
         self.left.samples()
     }
 
+    /// A random number for a position of an epoch, the same whenever it is asked for: what random steps of decoders use.
+    #[must_use]
+    pub fn draw(&self, epoch: u64, position: u64) -> u64 {
+        self.epoch_key(epoch).derive(Purpose::Draw, 0).word(position)
+    }
+
     pub(super) fn epoch_key(&self, epoch: u64) -> Key {
         Key::new(self.options.seed).derive(Purpose::Epoch, epoch)
     }

@@ -15,7 +15,7 @@ fn decode(kind: &str, bytes: &[u8]) -> Result<Pixels> {
     let (kind, steps) = kind
         .split_once(':')
         .map_or((kind, None), |(kind, steps)| (kind, Some(steps)));
-    ImageDecoder::parse(kind, steps)?.decode(bytes)
+    ImageDecoder::parse(kind, steps)?.decode(bytes, None)
 }
 
 #[test]
