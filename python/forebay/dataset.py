@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from forebay import _fields, _native
@@ -48,6 +50,9 @@ class Dataset:
         borrow_index: Whether places are taken from the `.idx` files that DALI's tools leave beside tar and TFRecord
             shards, instead of reading the shards: it starts at once, and samples have no checksums.
         store_index: Whether a built index is stored beside the data.
+        verify: `True` refuses shards that are not what the `SHA256SUMS` in their folder says; a public key (PEM, or the
+            path of one), or several, refuses also what none of them has signed. Every process that opens the dataset
+            then reads all of it first; no stored index is believed.
         progress: Called while an index is built; `True` prints lines to the terminal.
         filter: Only samples for which it holds: `[("label", "==", 3), ("id", "in", [1, 2])]`, of which all must hold,
             or a list of such lists, of which one must (as pyarrow's `filters`). Columns are those of Parquet, or of the
@@ -83,6 +88,7 @@ class Dataset:
         index: Literal["changed", "never", "always"] = "changed",
         store_index: bool = True,
         borrow_index: bool = False,
+        verify: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = False,
         progress: Progress | bool | None = None,
         filter: Filter | None = None,  # noqa: A002 - the word that people know
     ) -> None:
@@ -94,6 +100,7 @@ class Dataset:
             "rebuild": index,
             "store": store_index,
             "borrow": borrow_index,
+            "verify": _keys(verify),
             "tokens": (tokens, tokens, None) if isinstance(tokens, int) else tokens,
             "labels": _labels(labels),
             "filter": _conditions(filter),
@@ -334,6 +341,17 @@ def _conditions(given: Filter | None) -> list[list[tuple[str, str, list[Any]]]] 
         return column, operator, [value(each) for each in values]
 
     return [[condition(one) for one in group] for group in groups]
+
+
+def _keys(verify: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str] | None:
+    """Public keys as PEM; none if the manifest is enough, `None` if nothing is verified."""
+    if isinstance(verify, bool):
+        return [] if verify else None
+    given = [verify] if isinstance(verify, str | os.PathLike) else list(verify)
+    if not given:
+        raise InvalidInputError("no key is trusted, so no data could be; give a public key, or verify=True")
+    read = [key if str(key).lstrip().startswith("-----BEGIN") else Path(key).read_text() for key in given]
+    return [str(key) for key in read]
 
 
 def _labels(text: str | None) -> tuple[str, str] | None:

@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::Value;
+use forebay_dataset::manifest::PublicKey;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
 use forebay_dataset::tokens::{TokenType, TokenWindows};
-use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Progress, Rebuild};
+use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Progress, Rebuild, Verify};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -221,6 +222,7 @@ fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<DatasetOptions> 
                 options.labels = labels((&kind, &text)).map_err(fail)?;
             }
             "borrow" => options.borrow = value.extract()?,
+            "verify" => options.verify = verify(value.extract()?).map_err(fail)?,
             "threads" => options.build_threads = value.extract()?,
             "filter" => options.filter = Some(filter::parse(py, &value)?),
             other => return Err(error::invalid(py, format!("a dataset has no option {other:?}"))),
@@ -248,6 +250,17 @@ fn labels((kind, text): (&str, &str)) -> Result<Labels> {
             Err(Error::new(Kind::InvalidInput, "labels come from folder, csv or jsonl").with("labels", kind))
         }
     }
+}
+
+/// What data has to be: as its manifest says, and if there are keys (PEM), signed by one of them.
+fn verify(keys: Vec<String>) -> Result<Verify> {
+    let keys = keys.iter().map(|text| PublicKey::from_pem(text));
+    let keys = keys.collect::<Result<Vec<_>>>()?;
+    Ok(if keys.is_empty() {
+        Verify::Manifest
+    } else {
+        Verify::Signed(keys)
+    })
 }
 
 /// Opens a dataset on another thread, while this one looks for signals.

@@ -26,6 +26,7 @@ use crate::rows::select::select;
 use crate::sample::SampleBytes;
 use crate::source::{self, Source};
 use crate::streams::Streams;
+use crate::trust::{Trusted, Verify};
 
 /// How a dataset is opened.
 #[derive(Clone)]
@@ -50,6 +51,8 @@ pub struct DatasetOptions {
     pub interrupt: Option<Interrupt>,
     /// Whether the index of a shard is taken from DALI's `.idx` beside it, where there is one: no checksums, nothing of the shard is read.
     pub borrow: bool,
+    /// What the data has to be; anything but `Nothing` reads all of it when it is opened.
+    pub verify: Verify,
     /// Only samples for which this holds, if given.
     pub filter: Option<Filter>,
     /// Bytes of decoded pages of Parquet, or of decompressed shards, that this process keeps.
@@ -69,6 +72,7 @@ impl Default for DatasetOptions {
             build_threads: 4,
             interrupt: None,
             borrow: false,
+            verify: Verify::Nothing,
             filter: None,
             decoded_bytes_max: 512 << 20,
         }
@@ -164,7 +168,12 @@ impl Dataset {
         progress: Option<OnProgress<'_>>,
     ) -> Result<Self> {
         let source = source::find(client, names, options.format)?;
+        let trusted = Trusted::read(client, &source, &mut options)?;
         let (index, origin) = indexing::open(client, &source, &options, progress)?;
+        if let Some(trusted) = trusted {
+            let is_folder = names.iter().any(|name| name.as_ref().ends_with('/'));
+            trusted.check(&index, is_folder)?;
+        }
         let shards = places(&index, &source)?;
         let shape = shape(&index, &shards)?;
         let access = access(&shards)?;

@@ -43,6 +43,7 @@ mod sample;
 mod source;
 mod stats;
 mod streams;
+mod trust;
 
 pub use assemble::Batch;
 pub use blocks::Block;
@@ -54,3 +55,4 @@ pub use options::{LoaderOptions, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
 pub use pattern::{NAMES_MAX, expand};
 pub use sample::{FieldBytes, Memory, SampleBytes};
 pub use stats::{BAD_SAMPLES_KEPT_MAX, BadSample, BatchStats, LoaderStats, Times};
+pub use trust::Verify;

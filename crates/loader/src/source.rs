@@ -106,6 +106,11 @@ impl Base {
         Ok(name?.to_wire())
     }
 
+    /// Whether all shards lie in one bucket.
+    pub(crate) fn is_one_bucket(&self) -> bool {
+        self.bucket.is_some()
+    }
+
     /// Bucket and folder in which things about the dataset are kept.
     pub(crate) fn home(&self) -> (&str, &str) {
         match &self.bucket {

@@ -5,8 +5,10 @@ mod fixture;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixture::{TestNode, content_at, member, number_of, payload, shard};
+use forebay_client::Name;
 use forebay_core::Kind;
-use forebay_loader::{Dataset, DatasetOptions, IndexOrigin, Rebuild};
+use forebay_dataset::manifest::{Hasher, Manifest, SecretKey, sign};
+use forebay_loader::{Dataset, DatasetOptions, IndexOrigin, Rebuild, Verify};
 
 #[test]
 fn every_sample_can_be_read_by_its_number() {
@@ -262,4 +264,70 @@ fn where_an_index_cannot_be_stored_it_stays_in_memory() {
         );
         number_of(&dataset.sample(9).unwrap());
     }
+}
+
+/// The kind of the error that a verified opening ends with, or the number of samples.
+fn verified(node: &TestNode, name: &str, verify: &Verify) -> Result<u64, Kind> {
+    let options = DatasetOptions {
+        verify: verify.clone(),
+        ..DatasetOptions::default()
+    };
+    let dataset = Dataset::open(&node.client, &[name], options, None).map_err(|error| error.kind())?;
+    assert_eq!(dataset.index_origin(), IndexOrigin::InMemory);
+    Ok(dataset.len())
+}
+
+#[test]
+fn data_that_is_changed_added_removed_or_not_signed_is_refused_when_it_is_verified() {
+    let node = TestNode::start();
+    let sizes = [5, 4];
+    node.shards("set", &sizes);
+    let (key, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+    let by = |key: &SecretKey| Verify::Signed(vec![key.public()]);
+    let folder = |verify: &Verify| verified(&node, "lake/set/", verify);
+    assert_eq!(folder(&Verify::Manifest), Err(Kind::NotFound), "no manifest");
+    let digest = |bytes: &[u8]| {
+        let mut hasher = Hasher::new();
+        hasher.push(bytes);
+        hasher.finish()
+    };
+    let sums = [
+        ("00.tar".to_owned(), digest(&shard(0..5))),
+        ("01.tar".to_owned(), digest(&shard(5..9))),
+        ("README.md".to_owned(), digest(b"")),
+    ];
+    let sums = Manifest::new(sums).unwrap().to_text();
+    node.put("lake/set/SHA256SUMS", sums.as_bytes());
+    assert_eq!(folder(&Verify::Manifest), Ok(9));
+    assert_eq!(folder(&by(&key)), Err(Kind::NotFound), "no signature");
+    node.put("lake/set/SHA256SUMS.sig", sign(sums.as_bytes(), &key).as_bytes());
+    assert_eq!(folder(&by(&key)), Ok(9));
+    assert_eq!(folder(&by(&other)), Err(Kind::Denied));
+    // One byte, with an index beside it that says that nothing has changed.
+    node.open("lake/set/");
+    let mut poisoned = shard(5..9);
+    poisoned[content_at(&shard(5..9), "000006.bin")] ^= 1;
+    node.damage("set", &sizes, 1, &poisoned);
+    assert_eq!(node.open("lake/set/").len(), 9);
+    for verify in [Verify::Manifest, by(&key)] {
+        assert_eq!(folder(&verify), Err(Kind::Checksum));
+    }
+    assert_eq!(
+        verified(&node, "lake/set/{00..00}.tar", &by(&key)),
+        Ok(5),
+        "a part"
+    );
+    // A manifest that fits the poison is not the one that was signed.
+    let fitting = sums.replace(&digest(&shard(5..9)).to_string(), &digest(&poisoned).to_string());
+    node.put("lake/set/SHA256SUMS", fitting.as_bytes());
+    assert_eq!(folder(&Verify::Manifest), Ok(9));
+    assert_eq!(folder(&by(&key)), Err(Kind::Checksum));
+    node.put("lake/set/SHA256SUMS", sums.as_bytes());
+    node.put("lake/set/01.tar", &shard(5..9));
+    node.put("lake/set/02.tar", &shard(9..10));
+    assert_eq!(folder(&by(&key)), Err(Kind::Changed), "one too many");
+    for name in ["lake/set/01.tar", "lake/set/02.tar"] {
+        node.client.delete(&Name::parse(name).unwrap()).unwrap();
+    }
+    assert_eq!(folder(&by(&key)), Err(Kind::NotFound), "one too few");
 }

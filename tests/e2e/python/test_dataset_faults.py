@@ -1,12 +1,14 @@
 """Damaged, replaced and undecodable samples: raised with their names, left out, or replaced; never other bytes."""
 
 import os
+import subprocess
 
 import pytest
 
 import forebay
 from conftest import socket_of
 from dataset_shards import picture, put_tars, tar_shard
+from forebay_node import binary
 
 
 @pytest.fixture
@@ -150,3 +152,37 @@ def test_a_field_that_one_sample_lacks_is_said(shared_embedded):
     with pytest.raises(forebay.CorruptError, match="no such field"):
         ds[1]
     assert next(iter(forebay.Dataset(name, node=shared_embedded).loader(batch_size=3)))["txt"][1] is None
+
+
+def test_data_that_nobody_trusted_has_signed_is_refused(shared_embedded, tmp_path):
+    def command(*args):
+        subprocess.run([binary(), "dataset", *map(str, args)], check=True, capture_output=True, timeout=60)
+
+    def samples(verify):
+        return len(forebay.Dataset("signed/set/", fields={"cls": int}, node=shared_embedded, verify=verify))
+
+    data = tmp_path / "set"
+    data.mkdir()
+    for number in range(3):
+        (data / f"{number}.tar").write_bytes(tar_shard(range(number * 10, number * 10 + 10)))
+    for name in ("ours", "theirs"):
+        command("keygen", tmp_path / name)
+    ours, theirs = tmp_path / "ours.pub", tmp_path / "theirs.pub"
+    command("manifest", data, "--sign", tmp_path / "ours")
+    shared_embedded.create_bucket("signed")
+    for path in data.glob("*.tar"):
+        shared_embedded.put(f"signed/set/{path.name}", path.read_bytes())
+    with pytest.raises(forebay.NotFoundError, match="SHA256SUMS"):
+        samples(True)
+    for name in ("SHA256SUMS", "SHA256SUMS.sig"):
+        shared_embedded.put(f"signed/set/{name}", (data / name).read_bytes())
+    assert samples(True) == samples(ours) == samples([theirs, ours.read_text()]) == 30
+    with pytest.raises(forebay.DeniedError, match="no key that you trust"):
+        samples(theirs)
+    with pytest.raises(forebay.InvalidInputError, match="no key is trusted"):
+        samples([])
+    shared_embedded.put("signed/set/1.tar", tar_shard(range(1, 11)))
+    assert samples(False) == 30
+    for verify in (True, ours):
+        with pytest.raises(forebay.ChecksumError, match=r"1\.tar"):
+            samples(verify)
