@@ -63,16 +63,16 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
         };
         let (name, value) = word.split_once('=').unwrap_or(("", word));
         let step = match name {
+            "" if value == "exif" => {
+                parsed.is_upright = true;
+                continue;
+            }
+            "" if value == "random_flip" => Step::RandomFlip,
             "" if value.contains('x') => Step::Resize(size(value).ok_or_else(wrong)?),
             "short" => Step::Short(side(value).ok_or_else(wrong)?),
             "cover" => Step::Cover(size(value).ok_or_else(wrong)?),
             "crop" => Step::Crop(size(value).ok_or_else(wrong)?),
             "random_crop" => Step::RandomCrop(size(value).ok_or_else(wrong)?),
-            "" if value == "random_flip" => Step::RandomFlip,
-            "" if value == "exif" => {
-                parsed.is_upright = true;
-                continue;
-            }
             "max_pixels" => {
                 parsed.pixels_max = Some(
                     value
@@ -290,6 +290,13 @@ mod tests {
         assert_eq!(cut(Some(u64::MAX)), [22, 23, 24, 32, 33, 34]);
         let error = drawn("random_crop=5", picture(4, 9), Some(1)).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn exif_is_no_size() {
+        let parsed = parse("short=9,exif").unwrap();
+        assert_eq!((parsed.is_upright, parsed.steps.len()), (true, 1));
+        assert!(!parse("9x9").unwrap().is_upright);
     }
 
     #[test]
