@@ -102,6 +102,9 @@ def read(folder: Path, **options):
         ("gz:3", ["md5"]),
         ("zstd:7", ["sha256", "xxh3_64"]),
         ("zstd", ["sha512", "xxh128"]),
+        ("br:5", ["sha1"]),
+        ("bz2", []),
+        ("snappy", ["xxh64"]),
     ],
 )
 def test_what_its_writer_writes_is_read_as_it_reads_it(tmp_path, compression, hashes):
