@@ -222,7 +222,7 @@ fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<DatasetOptions> 
                 options.labels = labels((&kind, &text)).map_err(fail)?;
             }
             "borrow" => options.borrow = value.extract()?,
-            "verify" => options.verify = verify(value.extract()?).map_err(fail)?,
+            "verify" => options.verify = verify(&value.extract::<Vec<String>>()?).map_err(fail)?,
             "threads" => options.build_threads = value.extract()?,
             "filter" => options.filter = Some(filter::parse(py, &value)?),
             other => return Err(error::invalid(py, format!("a dataset has no option {other:?}"))),
@@ -253,7 +253,7 @@ fn labels((kind, text): (&str, &str)) -> Result<Labels> {
 }
 
 /// What data has to be: as its manifest says, and if there are keys (PEM), signed by one of them.
-fn verify(keys: Vec<String>) -> Result<Verify> {
+fn verify(keys: &[String]) -> Result<Verify> {
     let keys = keys.iter().map(|text| PublicKey::from_pem(text));
     let keys = keys.collect::<Result<Vec<_>>>()?;
     Ok(if keys.is_empty() {
