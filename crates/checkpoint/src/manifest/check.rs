@@ -192,7 +192,7 @@ fn check_digest(digest: &str) -> Result<()> {
 /// Thousands of parts, cut in any way, must not be compared one with the other. So every place of every dimension gets a weight that nobody can choose
 /// ([`Weights`]), and a box weighs the product of its sides. Parts that lie side by side weigh together what the whole does; where they do not, that
 /// comes about by chance once in 2^57.
-fn check_cover(tensor: &Tensor, weights: &Weights) -> Result<()> {
+pub(super) fn check_cover(tensor: &Tensor, weights: &Weights) -> Result<()> {
     let whole = elements(&tensor.shape)?;
     let mut covered = 0u64;
     for part in &tensor.parts {
@@ -223,12 +223,12 @@ fn check_cover(tensor: &Tensor, weights: &Weights) -> Result<()> {
 const PRIME: u64 = (1 << 61) - 1;
 
 /// The weight of every place in every dimension, fixed by the document itself: another choice of places has other weights, so none can be made to fit.
-struct Weights {
+pub(super) struct Weights {
     key: [u8; 32],
 }
 
 impl Weights {
-    fn new(digest: &str) -> Self {
+    pub(super) fn new(digest: &str) -> Self {
         Self {
             key: *blake3::hash(digest.as_bytes()).as_bytes(),
         }
@@ -255,6 +255,3 @@ impl Weights {
             % PRIME
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,5 +1,10 @@
 //! Documents: round trip, damage, and what is refused.
 
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::check::{Weights, check_cover};
 use super::*;
 use crate::names;
 
@@ -240,4 +245,125 @@ fn an_object_is_never_encoded() {
         manifest.content.objects.insert("rng".to_owned(), vec![object]);
     };
     assert!(refusal(with_object).contains("only parts of tensors"));
+}
+
+fn tensor_of(shape: &[u64], boxes: &[TensorBox]) -> Tensor {
+    let part = |at: &TensorBox| part(&at.offset, &at.shape, 0);
+    Tensor {
+        dtype: Dtype::F32,
+        shape: shape.to_vec(),
+        parts: boxes.iter().map(part).collect(),
+    }
+}
+
+/// Cuts a box in two, again and again, each time along the dimension and at the place that a number says.
+fn cut(whole: TensorBox, cuts: &[(usize, u64)]) -> Vec<TensorBox> {
+    let mut boxes = vec![whole];
+    for (dimension, place) in cuts {
+        let number = *place as usize % boxes.len();
+        let dimension = dimension % boxes[number].shape.len();
+        let length = boxes[number].shape[dimension];
+        if length < 2 {
+            continue;
+        }
+        let first = 1 + place % (length - 1);
+        let mut rest = boxes[number].clone();
+        rest.offset[dimension] += first;
+        rest.shape[dimension] -= first;
+        boxes[number].shape[dimension] = first;
+        boxes.push(rest);
+    }
+    boxes
+}
+
+/// How often each element is covered, element by element.
+fn is_covered_once(shape: &[u64], boxes: &[TensorBox]) -> bool {
+    let has = |at: &TensorBox, place: &[u64]| {
+        let mut dimensions = at.offset.iter().zip(&at.shape).zip(place);
+        dimensions.all(|((first, length), place)| (*first..first + length).contains(place))
+    };
+    let elements = shape.iter().product::<u64>();
+    (0..elements).all(|element| {
+        let mut rest = element;
+        let mut place: Vec<u64> = shape
+            .iter()
+            .rev()
+            .map(|length| {
+                let here = rest % length;
+                rest /= length;
+                here
+            })
+            .collect();
+        place.reverse();
+        boxes.iter().filter(|at| has(at, &place)).count() == 1
+    })
+}
+
+proptest! {
+    #[test]
+    fn parts_cover_a_tensor_if_every_element_is_in_one_of_them(
+        shape in prop::collection::vec(1u64..7, 1..4),
+        cuts in prop::collection::vec((0usize..4, 0u64..1000), 0..12),
+        damage in 0usize..4,
+        which in 0usize..100,
+        order in any::<u64>(),
+    ) {
+        let mut boxes = cut(TensorBox::whole(&shape), &cuts);
+        let number = which % boxes.len();
+        match damage {
+            0 => {}
+            1 => drop(boxes.remove(number)),
+            2 => boxes.push(boxes[number].clone()),
+            // One place aside, where there is one: a hole and an overlap, and as many elements as before.
+            _ => {
+                let dimension = which % shape.len();
+                let at = &mut boxes[number];
+                if at.offset[dimension] > 0 {
+                    at.offset[dimension] -= 1;
+                }
+            }
+        }
+        let turn = order as usize % boxes.len().max(1);
+        boxes.rotate_left(turn);
+        let found = check_cover(&tensor_of(&shape, &boxes), &Weights::new("any")).is_ok();
+        prop_assert_eq!(found, is_covered_once(&shape, &boxes), "{:?} {:?}", shape, boxes);
+    }
+}
+
+#[test]
+fn parts_are_compared_quickly_whichever_dimension_is_cut() {
+    let count = 100_000;
+    for dimension in [0, 1] {
+        let mut shape = vec![2, 2];
+        shape[dimension] = count;
+        let one = |place: u64| {
+            let mut at = TensorBox::whole(&shape);
+            at.offset[dimension] = place;
+            at.shape[dimension] = 1;
+            at
+        };
+        let boxes: Vec<TensorBox> = (0..count).map(one).collect();
+        let began = Instant::now();
+        check_cover(&tensor_of(&shape, &boxes), &Weights::new("any")).unwrap();
+        // Each with each would take minutes.
+        assert!(began.elapsed() < Duration::from_secs(15), "along {dimension}");
+    }
+}
+
+#[test]
+fn parts_that_meet_in_every_dimension_are_not_compared_one_by_one() {
+    // Rows on the left, columns on the right: along either dimension half of them meet. In pairs these would be 10^10.
+    let half = 100_000;
+    let at = |offset: [u64; 2], shape: [u64; 2]| TensorBox {
+        offset: offset.to_vec(),
+        shape: shape.to_vec(),
+    };
+    let rows = (0..half).map(|row| at([row, 0], [1, half]));
+    let columns = (0..half).map(|column| at([0, half + column], [half, 1]));
+    let mut boxes: Vec<TensorBox> = rows.chain(columns).collect();
+    let shape = [half, 2 * half];
+    let weights = Weights::new("any");
+    check_cover(&tensor_of(&shape, &boxes), &weights).unwrap();
+    boxes[7].offset[0] = 8;
+    assert!(check_cover(&tensor_of(&shape, &boxes), &weights).is_err());
 }

@@ -135,7 +135,7 @@ impl Commit {
         };
         let path = names::manifest(step, higher);
         let found = save.lake.read(&path).await.ok().flatten();
-        let winner = found.and_then(|found| Manifest::decode(&found).ok());
+        let winner = found.and_then(|found| Manifest::decode_tensors(&found).ok());
         Err(lost(save, higher, winner.as_ref()))
     }
 }
