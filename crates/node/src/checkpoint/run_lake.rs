@@ -17,6 +17,8 @@ use futures::TryStreamExt;
 
 /// What is given to the lake at once.
 const CHUNK_BYTES: usize = 8 << 20;
+/// How often a document is looked for that others remove or replace meanwhile.
+const LOOKS_MAX: u32 = 8;
 
 /// A run.
 #[derive(Debug, Clone)]
@@ -123,21 +125,34 @@ impl RunLake {
 
     /// A document as it is in the lake now, and which version that is.
     pub(super) async fn read_version(&self, path: &str) -> Result<Option<(Vec<u8>, Version)>> {
-        let Some(info) = self.head(path).await? else {
-            return Ok(None);
-        };
+        let mut looks = 1;
+        loop {
+            let Some(info) = self.head(path).await? else {
+                return Ok(None);
+            };
+            match self.read_whole(&info).await {
+                // Another node has removed or replaced it since: look again.
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Changed) && looks < LOOKS_MAX => {
+                    looks += 1;
+                }
+                bytes => return Ok(Some((bytes?, info.version))),
+            }
+        }
+    }
+
+    async fn read_whole(&self, info: &ObjectInfo) -> Result<Vec<u8>> {
         if info.bytes > DOCUMENT_BYTES_MAX {
             let message = "a document of a step is larger than 256 MiB";
-            return Err(Error::new(Kind::Corrupt, message).with("key", info.key));
+            return Err(Error::new(Kind::Corrupt, message).with("key", &info.key));
         }
         let mut bytes = Vec::new();
         if let Some(whole) = ByteRange::whole(info.bytes) {
-            let mut pieces = self.engine.read_version(&info, whole);
+            let mut pieces = self.engine.read_version(info, whole);
             while let Some(piece) = pieces.try_next().await? {
                 bytes.extend_from_slice(&piece.bytes);
             }
         }
-        Ok(Some((bytes, info.version)))
+        Ok(bytes)
     }
 
     /// Begins an object whose size is not known yet; it is visible when it is finished.
