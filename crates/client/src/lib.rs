@@ -20,6 +20,7 @@
 mod ahead;
 mod buffer;
 mod client;
+mod copy;
 mod fork;
 mod listing;
 mod local;
@@ -36,6 +37,7 @@ mod writer;
 
 pub use buffer::WritableBuffer;
 pub use client::{Client, PutOptions, PutReceipt, PutSource};
+pub use copy::copy_past_cache;
 pub use forebay_checkpoint::manifest::ObjectKind;
 pub use forebay_checkpoint::{Dtype, TensorBox};
 pub use forebay_core::wire::{

@@ -16,6 +16,7 @@ use forebay_checkpoint::manifest::{DEPTH_MAX, Extent, Part};
 use forebay_checkpoint::plan::{self, Job, Piece, Source};
 use forebay_checkpoint::shape::TensorBox;
 use forebay_checkpoint::table::BLOCK_BYTES;
+use forebay_client::copy_past_cache;
 use forebay_core::{Error, Kind, Result, crc32c};
 
 use crate::parallel;
@@ -173,7 +174,7 @@ impl Step {
                         ..from + (wanted.end - range.start) as usize;
                     let mut target = (wanted.start - job.bytes.start) as usize;
                     for slice in pieces.slices(source) {
-                        job.target[target..target + slice.len()].copy_from_slice(slice);
+                        copy_past_cache(&mut job.target[target..target + slice.len()], slice);
                         target += slice.len();
                     }
                 }

@@ -6,6 +6,7 @@ use forebay_core::wire::{Item, ItemRange, ObjectName};
 use forebay_core::{Error, Kind, Result};
 
 use super::session::Local;
+use crate::copy::copy_past_cache;
 use crate::stats::add;
 
 /// Bytes under lease at a time.
@@ -90,7 +91,7 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8], threads_max: usize) {
     }
     std::thread::scope(|scope| {
         for (from, to) in from.chunks(piece).zip(to.chunks_mut(piece)) {
-            scope.spawn(move || to.copy_from_slice(from));
+            scope.spawn(move || copy_past_cache(to, from));
         }
     });
 }

@@ -19,6 +19,7 @@ use forebay_core::{Error, Kind, Result};
 use super::pool::{Again, Taken};
 use super::session::Local;
 use super::staging::StagingBuffer;
+use crate::copy::copy_past_cache;
 use crate::save::{SaveOptions, StagedSave, Survives, TensorPart};
 use crate::stats::add;
 use crate::wait::Wait;
@@ -406,7 +407,7 @@ fn copy(target: &mut [u8], sources: &[&[u8]], threads: usize) {
     if threads == 1 {
         return jobs
             .into_iter()
-            .for_each(|(target, source)| target.copy_from_slice(source));
+            .for_each(|(target, source)| copy_past_cache(target, source));
     }
     let jobs = Mutex::new(jobs.into_iter());
     let work = || {
@@ -414,7 +415,7 @@ fn copy(target: &mut [u8], sources: &[&[u8]], threads: usize) {
             let mut jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
             jobs.next()
         } {
-            target.copy_from_slice(source);
+            copy_past_cache(target, source);
         }
     };
     std::thread::scope(|scope| {
