@@ -15,6 +15,7 @@ use crate::local::Local;
 use crate::options::{Address, ClientOptions};
 use crate::region::{Filler, Region};
 use crate::remote::Remote;
+use crate::wait::check_interrupt;
 use crate::writer::{ObjectWriter, Upload};
 use crate::{ClientStats, Name, Pieces, View, ViewHandle};
 
@@ -112,6 +113,11 @@ impl Client {
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// `Cancelled` if somebody wants to stop waiting ([`ClientOptions::interrupt`]); for who waits beside calls of the client.
+    pub fn check_interrupt(&self) -> Result<()> {
+        on!(self, node => check_interrupt(node.options.interrupt.as_ref()))
     }
 
     /// `http://host:port` of the node's S3 front door, if it has one.

@@ -34,7 +34,7 @@ const REGION: &str = "us-east-1";
 pub(crate) struct Remote {
     host: String,
     region: String,
-    options: ClientOptions,
+    pub(crate) options: ClientOptions,
     credentials: Option<Credentials>,
     clock: SystemClock,
     pub(crate) counters: Counters,

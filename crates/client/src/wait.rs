@@ -17,14 +17,24 @@ thread_local! {
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
-/// Lets `stop` end the waits of this thread, for as long as it lives. Interrupts reach the thread that made the call only: Python delivers signals
-/// to its main thread.
-pub fn stop_this_thread_by(stop: &Arc<AtomicBool>) {
+/// Lets `stop` end the waits of this thread, for as long as it lives.
+pub(crate) fn stop_this_thread_by(stop: &Arc<AtomicBool>) {
     STOP.set(Some(Arc::clone(stop)));
 }
 
 fn is_stopped() -> bool {
     STOP.with_borrow(|stop| stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)))
+}
+
+/// `Cancelled` if somebody wants this thread to stop waiting.
+pub(crate) fn check_interrupt(interrupt: Option<&Interrupt>) -> Result<()> {
+    if is_stopped() || interrupt.is_some_and(|interrupt| interrupt()) {
+        return Err(Error::new(
+            Kind::Cancelled,
+            "interrupted while waiting for the node",
+        ));
+    }
+    Ok(())
 }
 
 /// The patience of one call.
@@ -67,12 +77,7 @@ impl Wait {
 
     /// Whether to go on waiting.
     pub(crate) fn check(&self) -> Result<()> {
-        if is_stopped() || self.interrupt.as_ref().is_some_and(|interrupt| interrupt()) {
-            return Err(Error::new(
-                Kind::Cancelled,
-                "interrupted while waiting for the node",
-            ));
-        }
+        check_interrupt(self.interrupt.as_ref())?;
         if Instant::now() >= self.deadline {
             return Err(Error::new(
                 Kind::Timeout,

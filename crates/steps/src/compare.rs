@@ -102,7 +102,7 @@ impl Compared {
         }
         compared.objects = objects(before, after);
         let compared = Mutex::new(compared);
-        parallel::each(doubts, threads, |doubt| {
+        parallel::each(Some(after.root.client()), doubts, threads, |doubt| {
             let difference = values(before, after, &doubt, progress)?;
             let mut compared = compared.lock();
             if difference.changed == 0 {

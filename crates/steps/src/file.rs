@@ -47,6 +47,14 @@ impl PlainFile {
         })
     }
 
+    /// What bytes of it are asked of, if it is not on this machine.
+    pub(crate) fn client(&self) -> Option<&Client> {
+        match &self.place {
+            Place::Here(_) => None,
+            Place::Node { client, .. } => Some(client),
+        }
+    }
+
     /// An object of a node, as it is now.
     pub fn of_node(client: Client, name: Name) -> Result<Self> {
         let stat = client.stat(&name)?;

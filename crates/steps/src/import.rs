@@ -197,11 +197,16 @@ impl Importer<'_> {
             .collect();
         let packed: Vec<(u32, PackedFile)> = (0..).zip(pack(&owned, FILE_BYTES_MAX)?).collect();
         let written = Mutex::new(BTreeMap::new());
-        parallel::each(packed, self.options.threads, |(number, file)| {
-            let done = self.write_file(number, &file.pieces, progress)?;
-            written.lock().insert(number, done);
-            Ok(())
-        })?;
+        parallel::each(
+            Some(self.root.client()),
+            packed,
+            self.options.threads,
+            |(number, file)| {
+                let done = self.write_file(number, &file.pieces, progress)?;
+                written.lock().insert(number, done);
+                Ok(())
+            },
+        )?;
         Ok(written.into_inner().into_values().collect())
     }
 

@@ -134,7 +134,7 @@ impl PlainFile {
     ) -> Result<(PlainDigests, Vec<Finding>)> {
         let (kind, named) = self.named()?;
         let all = Mutex::new((BTreeMap::new(), Vec::new()));
-        parallel::each(named, threads, |named| {
+        parallel::each(self.client(), named, threads, |named| {
             let (digest, is_as_noted) = self.digest(&named, progress)?;
             let mut all = all.lock();
             if !is_as_noted && all.1.len() < FINDINGS_MAX {

@@ -98,9 +98,12 @@ impl Root {
         pruned.files = garbage(&inventory, options.now_ms, options.age_ms_min);
         pruned.bytes = pruned.files.iter().filter_map(|file| seen.bytes.get(file)).sum();
         if !options.is_dry_run {
-            parallel::each(pruned.files.iter().collect(), THREADS, |file| {
-                self.client().delete(&self.name(file)?)
-            })?;
+            parallel::each(
+                Some(self.client()),
+                pruned.files.iter().collect(),
+                THREADS,
+                |file| self.client().delete(&self.name(file)?),
+            )?;
         }
         Ok(pruned)
     }

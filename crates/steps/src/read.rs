@@ -98,7 +98,7 @@ impl Step {
             .map(|stretch| stretch.target.len() as u64)
             .sum::<u64>();
         let read_bytes = AtomicU64::new(0);
-        parallel::each(batches(stretches), threads, |batch| {
+        parallel::each(Some(self.root.client()), batches(stretches), threads, |batch| {
             let read = match batch {
                 Batch::Straight(reads) => self.read_straight(reads, &proofs)?,
                 Batch::Encoded(jobs) => self.read_encoded(jobs, &proofs)?,

@@ -118,11 +118,11 @@ impl Step {
         let tables = self.check_tables(&verified)?;
         let parts = self.parts_by_file();
         let files: Vec<(u32, &DataFile)> = (0..).zip(&content.files).collect();
-        parallel::each(files, threads, |(index, file)| {
+        parallel::each(Some(self.root.client()), files, threads, |(index, file)| {
             let parts = parts.get(&index).map_or(&[][..], Vec::as_slice);
             note(self.check_file(index, file, parts), &verified, &file.path, None)
         })?;
-        parallel::each(self.things(), threads, |thing| {
+        parallel::each(Some(self.root.client()), self.things(), threads, |thing| {
             let path = self.path(thing.extent.file);
             let proved = self.check_thing(&thing, &tables, progress);
             if proved.is_ok() {
@@ -149,7 +149,7 @@ impl Step {
             files: all.len() as u64,
             ..Verified::default()
         });
-        parallel::each(all, threads, |(path, bytes)| {
+        parallel::each(Some(self.root.client()), all, threads, |(path, bytes)| {
             note(self.check_size(path, bytes), &verified, path, None)
         })?;
         let mut verified = verified.into_inner();

@@ -141,19 +141,24 @@ impl Step {
                 starts.map(|first| (*name, part, view, first..(first + PROVE_BLOCKS).min(blocks.end))),
             );
         }
-        parallel::each(stretches, threads, |(name, part, view, blocks)| {
-            let proof = Proof {
-                step: self,
-                name,
-                extent: &part.bytes,
-                crcs: crcs(proofs, &part.bytes)?,
-            };
-            for block in blocks {
-                let range = plan::bytes_of(&(block..block + 1), part.bytes.bytes());
-                proof.compare(block, &view[range.start as usize..range.end as usize])?;
-            }
-            Ok(())
-        })
+        parallel::each(
+            Some(self.root.client()),
+            stretches,
+            threads,
+            |(name, part, view, blocks)| {
+                let proof = Proof {
+                    step: self,
+                    name,
+                    extent: &part.bytes,
+                    crcs: crcs(proofs, &part.bytes)?,
+                };
+                for block in blocks {
+                    let range = plan::bytes_of(&(block..block + 1), part.bytes.bytes());
+                    proof.compare(block, &view[range.start as usize..range.end as usize])?;
+                }
+                Ok(())
+            },
+        )
     }
 
     /// A tensor in memory of this process.

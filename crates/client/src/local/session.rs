@@ -27,7 +27,7 @@ const RELEASES_MAX: usize = 64 << 10;
 /// A client of a node on this host.
 pub(crate) struct Local {
     pub(super) path: PathBuf,
-    pub(super) options: ClientOptions,
+    pub(crate) options: ClientOptions,
     pub(crate) counters: Counters,
     state: Mutex<State>,
     /// A connection came back, or somebody finished looking for the node.

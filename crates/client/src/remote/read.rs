@@ -1,7 +1,6 @@
 //! Reads from a node elsewhere: batches whose bytes carry checksums; large ones as ranges over several connections at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
@@ -13,9 +12,10 @@ use forebay_core::{Error, Kind, Result};
 
 use super::Remote;
 use super::request::Request;
+use crate::crew::Crew;
 use crate::stats::add;
 use crate::view::{Bytes, View};
-use crate::wait::{Wait, stop_this_thread_by};
+use crate::wait::{Wait, check_interrupt};
 
 /// Bytes of one range of a large read.
 const RANGE_BYTES: usize = 16 << 20;
@@ -199,12 +199,12 @@ impl Remote {
         };
         let streams = memory.len().div_ceil(RANGE_BYTES).min(STREAMS_MAX);
         let ranges = Mutex::new(memory.chunks_mut(RANGE_BYTES).enumerate());
-        let failed = Arc::new(AtomicBool::new(false));
+        let crew = Crew::default();
         let work = || {
             let mut sources = Sources::default();
-            while !failed.load(Ordering::Relaxed) {
+            while !crew.is_stopped() {
                 // A wait notices the interrupt by itself; bytes that keep coming do not.
-                Wait::start(&self.options).check()?;
+                check_interrupt(self.options.interrupt.as_ref())?;
                 let next = ranges
                     .lock()
                     .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -226,18 +226,17 @@ impl Remote {
             }
             Ok(sources)
         };
-        let work = || work().inspect_err(|_| failed.store(true, Ordering::Relaxed));
+        let work = || work().inspect_err(|_| crew.stop());
         std::thread::scope(|scope| {
             // This thread works too, because only here an interrupt is noticed.
             let helpers: Vec<_> = (1..streams)
                 .map(|_| {
-                    scope.spawn(|| {
-                        stop_this_thread_by(&failed);
-                        work()
-                    })
+                    let member = crew.member();
+                    scope.spawn(|| member.run(work))
                 })
                 .collect();
             let mut sources = work()?;
+            crew.wait(|| check_interrupt(self.options.interrupt.as_ref()))?;
             let failure = || Error::new(Kind::Internal, "a reading thread failed");
             let join = |helper: ScopedJoinHandle<'_, _>| helper.join().unwrap_or_else(|_| Err(failure()));
             let (parts, mut errors): (Vec<_>, Vec<_>) =
