@@ -141,6 +141,9 @@ pub struct LimitsConfig {
     /// How long a staged save may wait for the lake before further saves are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save_age: Option<Period>,
+    /// Bytes of saves that are staged on disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save_disk: Option<Size>,
 }
 
 /// `[cors]`.
@@ -330,6 +333,7 @@ impl LimitsConfig {
             client_lease_bytes: self.client_lease_bytes.or(below.client_lease_bytes),
             client_connections: self.client_connections.or(below.client_connections),
             save_age: self.save_age.or(below.save_age),
+            save_disk: self.save_disk.or(below.save_disk),
         }
     }
 }

@@ -258,6 +258,8 @@ const READS: &[Read] = reads! {
         = |s| by("phase", [("open", s.saves.open), ("staged", s.saves.staged)]);
     Gauge "checkpoint_staged" "bytes" "" "Bytes of saves that were handed over and are not durable yet."
         = |s| one(s.saves.staged_bytes);
+    Gauge "checkpoint_disk" "bytes" "state=held|budget" "What saves that are staged on disk take there, and the most they may take (`limits.save_disk`)."
+        = |s| by("state", [("held", s.saves.disk_bytes), ("budget", s.saves.disk_bytes_max)]);
     Gauge "checkpoint_oldest_staged" "seconds" "" "How long the oldest save that is not durable has been staged."
         = |s| one(s.saves.oldest_staged_seconds);
     Counter "checkpoint_saves_ended" "" "outcome=durable|failed|given_up" "Saves that ended, by how."

@@ -98,7 +98,7 @@ impl Node {
             let router = admin::router(Arc::clone(&parts), protection(addr, &key_file));
             tasks.spawn(admin::serve(listener, router, parts.stop.clone()));
         }
-        let left_behind = find_left_behind(&parts.options.data_dir).await;
+        let left_behind = find_left_behind(&parts).await;
         if let Some(socket) = socket {
             tasks.spawn(native::run(Arc::clone(&parts), socket));
         }
@@ -306,13 +306,14 @@ fn saves_options(options: &NodeOptions) -> SavesOptions {
     SavesOptions {
         staging_bytes: options.native.staging_bytes,
         data_dir: options.data_is_kept.then(|| options.data_dir.clone()),
+        disk_bytes_max: options.native.save_disk_bytes_max,
         age_max: options.native.save_age_max,
     }
 }
 
 /// What a former life had staged on disk. A folder that cannot be read is no reason not to start: it stays for the next life.
-async fn find_left_behind(data_dir: &Path) -> LeftBehind {
-    let found = LeftBehind::scan(data_dir).await;
+async fn find_left_behind(parts: &Parts) -> LeftBehind {
+    let found = LeftBehind::scan(&parts.options.data_dir, &parts.saves).await;
     found.unwrap_or_else(|error| {
         tracing::error!(%error, "saves of a former life cannot be looked at");
         LeftBehind::default()

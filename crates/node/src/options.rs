@@ -195,7 +195,7 @@ impl NodeOptions {
         }
         let ram_default = RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4);
         let ram_bytes = budget("ram", config.ram, ram_default, RAM_BYTES_MIN)?;
-        let native = NativeOptions::resolve(&config, ram_bytes)?;
+        let native = NativeOptions::resolve(&config, ram_bytes, machine.disk_bytes)?;
         Ok(Self {
             lake,
             lake_place,

@@ -12,7 +12,7 @@ use fixture::{TestNode, pattern};
 use forebay_checkpoint::{Dtype, TensorBox};
 use forebay_client::{Client, Save, SaveOptions, StagedIn, TensorPart};
 use forebay_core::Kind;
-use forebay_core::wire::SavePhase;
+use forebay_core::wire::{SavePhase, SaveState};
 use forebay_steps::Root;
 
 const MIB: u64 = 1 << 20;
@@ -184,6 +184,47 @@ fn a_full_lake_fails_the_save_by_its_deadline_and_latest_does_not_move() {
     let id = save.stage().unwrap().id;
     assert_eq!(client.wait_save(&id, LONG).unwrap().phase, SavePhase::Durable);
     check(&root, 2, 12 * MIB);
+}
+
+#[test]
+fn a_trainer_waits_for_room_on_the_disk_of_the_node_and_loses_nothing() {
+    let node = TestNode::with("staging = '16MiB'\nlimits.save_disk = '8MiB'");
+    let client = &node.client;
+    // Nothing can be written while this is no folder.
+    let area = node.folder("data/lake/.forebay/folder/tmp");
+    let away = node.folder("tmp-away");
+    std::fs::rename(&area, &away).unwrap();
+    std::fs::write(&area, b"").unwrap();
+    let first = begin(client, 1, StagedIn::Nvme, LONG);
+    bring(&first, 1, 6 * MIB).unwrap();
+    let first = first.stage().unwrap().id;
+    let hasty = begin(client, 2, StagedIn::Nvme, Duration::from_secs(1));
+    let error = bring(&hasty, 2, 4 * MIB).unwrap_err();
+    assert_eq!(error.kind(), Kind::Busy, "{error}");
+    drop(hasty);
+    let second = begin(client, 2, StagedIn::Nvme, LONG);
+    std::thread::scope(|scope| {
+        let trainer = scope.spawn(|| {
+            bring(&second, 2, 4 * MIB).unwrap();
+            second.stage().unwrap().id
+        });
+        let waits = |state: &SaveState| {
+            let trouble = state.trouble.as_ref();
+            trouble.is_some_and(|trouble| trouble.message.contains("limits.save_disk"))
+        };
+        eventually("the trainer waits", || {
+            let saves = client.saves(ROOT).unwrap();
+            saves.last().is_some_and(waits)
+        });
+        std::fs::remove_file(&area).unwrap();
+        std::fs::rename(&away, &area).unwrap();
+        for id in [first, trainer.join().unwrap()] {
+            let state = client.wait_save(&id, LONG).unwrap();
+            assert_eq!(state.phase, SavePhase::Durable, "{state:?}");
+        }
+    });
+    check(&node.root(), 1, 6 * MIB);
+    check(&node.root(), 2, 4 * MIB);
 }
 
 #[test]

@@ -51,6 +51,7 @@ async fn parts(dir: &Path) -> Shared {
             crate::checkpoint::SavesOptions {
                 staging_bytes: options.native.staging_bytes,
                 data_dir: None,
+                disk_bytes_max: u64::MAX,
                 age_max: Duration::ZERO,
             },
             Arc::new(SystemClock::new()),

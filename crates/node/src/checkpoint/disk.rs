@@ -1,8 +1,10 @@
 //! Saves that are staged on disk: what the client brought lies in a folder of the node's data, synced, before the save counts as staged.
 //!
 //! Life cycle of a folder: made when the save begins; every file and object is written and synced while the lake takes it too; `staged.json` is written
-//! last, and is the promise. It goes when the save has ended. After a restart a folder with a promise is read back and finished (`resume.rs`), one
+//! last, and is the promise. It goes when the save has ended. What all of them take together has a limit (`disk/room.rs`). After a restart a folder with a promise is read back and finished (`resume.rs`), one
 //! without was never acknowledged and is removed, and one that does not prove itself is set aside. docs/formats/staged-saves.md describes the files.
+
+mod room;
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -14,11 +16,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bytes::Bytes;
 use forebay_core::wire::{BeginSave, SavePart};
 use forebay_core::{Error, Kind, Result, crc32c};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use tokio::task::{JoinSet, spawn_blocking};
 
 use super::fail_point::fail_point;
+
+pub(super) use room::Room;
 
 /// The folder of all of them, in the data folder of the node.
 const SAVES: &str = "saves";
@@ -34,7 +38,11 @@ const ASIDE: &str = ".damaged";
 /// The folder of one save.
 #[derive(Debug)]
 pub(super) struct Disk {
+    id: String,
     folder: PathBuf,
+    room: Arc<Room>,
+    /// Whether the folder is gone; held while a piece is written, so that none appears in a folder that is being removed.
+    is_gone: Arc<RwLock<bool>>,
     writing: Mutex<JoinSet<Result<Piece>>>,
     /// Pieces so far, for their names.
     count: AtomicU32,
@@ -80,7 +88,7 @@ pub(super) enum What {
 
 impl Disk {
     /// Makes the folder of a save; `Conflict` if it is there, because then it is the promise of another one.
-    pub(super) fn make(data_dir: &Path, id: &str) -> Result<Self> {
+    pub(super) fn make(data_dir: &Path, id: &str, room: &Arc<Room>) -> Result<Self> {
         let all = data_dir.join(SAVES);
         match make_private(&all) {
             Err(why) if why.kind() != ErrorKind::AlreadyExists => {
@@ -95,26 +103,45 @@ impl Disk {
         })?;
         sync_folder(&all)?;
         sync_folder(data_dir)?;
-        Ok(Self::at(folder))
+        room.open(id, std::iter::empty());
+        Ok(Self::at(folder, id, room))
     }
 
     /// A folder that is there.
-    pub(super) fn at(folder: PathBuf) -> Self {
+    fn at(folder: PathBuf, id: &str, room: &Arc<Room>) -> Self {
         Self {
+            id: id.to_owned(),
             folder,
+            room: Arc::clone(room),
+            is_gone: Arc::default(),
             writing: Mutex::default(),
             count: AtomicU32::new(0),
             late_base: Arc::default(),
         }
     }
 
-    /// Starts to write a piece; [`Self::promise`] waits for it.
+    /// Takes room for a piece, if there is some now; `NoSpace` if there never will be.
+    pub(super) fn try_take_room(&self, bytes: u64) -> Result<bool> {
+        self.room.try_take(&self.id, bytes)
+    }
+
+    /// Waits for room for a piece; `false` if the folder is gone meanwhile.
+    pub(super) async fn take_room(&self, bytes: u64) -> Result<bool> {
+        self.room.take(&self.id, bytes).await
+    }
+
+    /// Starts to write a piece that has room; [`Self::promise`] waits for it.
     pub(super) fn write(&self, what: What, bytes: Bytes) {
         let name = format!("piece-{:05}", self.count.fetch_add(1, Ordering::Relaxed));
         let path = self.folder.join(&name);
+        let is_gone = Arc::clone(&self.is_gone);
         self.writing.lock().spawn(async move {
             let written = spawn_blocking(move || {
                 fail_point("nvme-piece");
+                let is_gone = is_gone.read();
+                if *is_gone {
+                    return Err(Error::new(Kind::Cancelled, "the save has ended"));
+                }
                 write_synced(&path, &bytes)?;
                 Ok(Piece {
                     name,
@@ -212,8 +239,12 @@ impl Disk {
 
     /// Removes the folder: the save has ended.
     pub(super) fn remove(&self) {
-        if let Err(error) = self.take_back().and_then(|()| self.remove_all()) {
-            tracing::warn!(folder = %self.folder.display(), %error, "the folder of a save that has ended cannot be removed");
+        *self.is_gone.write() = true;
+        match self.take_back().and_then(|()| self.remove_all()) {
+            Ok(()) => self.room.close(&self.id),
+            Err(error) => {
+                tracing::warn!(folder = %self.folder.display(), %error, "the folder of a save that has ended cannot be removed");
+            }
         }
     }
 
@@ -238,8 +269,9 @@ impl Disk {
         }
     }
 
-    /// Keeps the folder for a person to look at.
+    /// Keeps the folder for a person to look at; it is no save any more, and takes no room of others.
     pub(super) fn set_aside(&self) {
+        self.room.close(&self.id);
         let mut aside = self.folder.clone().into_os_string();
         aside.push(ASIDE);
         if let Err(why) = fs::rename(&self.folder, &aside) {
@@ -251,7 +283,7 @@ impl Disk {
 /// Folders that a former life of the node left, each with its promise; those without one are removed, damaged ones set aside. Blocks.
 ///
 /// It cannot tell a folder of this life from one that was never acknowledged, so it has to run before clients can begin saves.
-pub(super) fn left_behind(data_dir: &Path) -> Result<Vec<(Disk, Promise)>> {
+pub(super) fn left_behind(data_dir: &Path, room: &Arc<Room>) -> Result<Vec<(Disk, Promise)>> {
     let all = data_dir.join(SAVES);
     let folders = match fs::read_dir(&all) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -265,9 +297,13 @@ pub(super) fn left_behind(data_dir: &Path) -> Result<Vec<(Disk, Promise)>> {
         if folder.to_string_lossy().ends_with(ASIDE) {
             continue;
         }
-        let disk = Disk::at(folder.clone());
+        let id = folder.file_name().unwrap_or_default().to_string_lossy();
+        let disk = Disk::at(folder.clone(), &id, room);
         match read_promise(&folder) {
-            Ok(Some(promise)) => found.push((disk, promise)),
+            Ok(Some(promise)) => {
+                room.open(&id, promise.pieces.iter().map(|piece| piece.bytes));
+                found.push((disk, promise));
+            }
             Ok(None) => disk.remove(),
             Err(error) => {
                 tracing::error!(folder = %folder.display(), %error, "a staged save is damaged and was set aside");

@@ -4,6 +4,11 @@
 //! the record names as well, the save goes on from there. Else the record goes before anything is written again, so that nobody commits from it
 //! (`records.rs`); files have fixed names and puts can be repeated. Deadlines begin anew. A piece that does not prove itself ends its save, whose folder is set aside; what cannot be read
 //! now, or finds no memory, is left to the next life.
+//!
+//! Where the arena is full of what clients bring, one save after the other goes on with a little memory beside it (`beside.rs`): clients may be waiting for
+//! the very room on disk that these saves give back when they are finished.
+
+mod beside;
 
 use std::cmp::Reverse;
 use std::path::Path;
@@ -23,6 +28,7 @@ use super::record::StagedObject;
 use super::run_lake::RunLake;
 use super::save::{Save, Work, object_kind, out_of_arena};
 use super::saves::Saves;
+use beside::Beside;
 
 /// How long to wait before a full arena is asked again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
@@ -33,9 +39,10 @@ pub(crate) struct LeftBehind(Vec<(Disk, Promise)>);
 
 impl LeftBehind {
     /// Looks at the folders of a former life. Has to end before clients can begin saves: folders of theirs would be taken for such.
-    pub(crate) async fn scan(data_dir: &Path) -> Result<Self> {
-        let folder = data_dir.to_path_buf();
-        let found = spawn_blocking(move || disk::left_behind(&folder)).await;
+    /// Their room on disk is taken from then on.
+    pub(crate) async fn scan(data_dir: &Path, saves: &Saves) -> Result<Self> {
+        let (folder, room) = (data_dir.to_path_buf(), Arc::clone(&saves.room));
+        let found = spawn_blocking(move || disk::left_behind(&folder, &room)).await;
         found
             .map_err(|why| Error::new(Kind::Internal, "a scan was stopped").caused_by(why))?
             .map(Self)
@@ -69,14 +76,17 @@ fn take_up(
 ) -> Result<()> {
     let bucket = BucketName::new(&promise.begin.root.bucket)?;
     let lake = RunLake::new(Arc::clone(engine), bucket, &promise.begin.root.key)?;
-    let staging = Arc::clone(staging);
+    let memory = Memory {
+        staging: Arc::clone(staging),
+        beside: Beside::new(Arc::clone(&saves.beside)),
+    };
     tracing::info!(
         save = promise.id,
         step = promise.begin.step,
         "finishing a save of a former life"
     );
     saves.take_up(promise, lake, disk, move |save, work, pieces| async move {
-        if let Err(error) = feed(&save, &staging, work, pieces).await {
+        if let Err(error) = feed(&save, memory, work, pieces).await {
             match error.kind() {
                 Kind::Corrupt | Kind::Checksum => save.spoil(error),
                 _ => save.leave(error),
@@ -88,17 +98,19 @@ fn take_up(
 /// Brings all pieces to the task of the save, as their client did, if it needs them.
 async fn feed(
     save: &Arc<Save>,
-    staging: &Arc<Staging>,
+    mut memory: Memory,
     work: mpsc::Sender<Work>,
-    pieces: Vec<Piece>,
+    mut pieces: Vec<Piece>,
 ) -> Result<()> {
     tokio::select! {
         () = save.pieces_wanted() => {}
         // What the former life brought to the lake is enough, or the save has ended.
         () = work.closed() => return Ok(()),
     }
+    // Objects stay in memory until all files are in the lake.
+    pieces.sort_by_key(|piece| matches!(piece.what, What::Object { .. }));
     for piece in pieces {
-        let bytes = load(save, staging, &piece).await?;
+        let bytes = memory.load(save, &piece).await?;
         let brought = match piece.what {
             What::File { number, parts } => Work::File(StagedFile::new(number, bytes, parts)?),
             What::Object { name, kind } => {
@@ -114,27 +126,45 @@ async fn feed(
     Ok(())
 }
 
-/// A piece in staging memory; waits while that is full.
-async fn load(save: &Arc<Save>, staging: &Arc<Staging>, piece: &Piece) -> Result<Bytes> {
-    let uid = rustix::process::geteuid().as_raw();
-    loop {
-        let (save, staging, piece) = (Arc::clone(save), Arc::clone(staging), piece.clone());
-        let loaded = spawn_blocking(move || -> Result<Bytes> {
-            let buffer = staging.allocate(uid, piece.bytes.max(1))?;
-            let disk = save
-                .disk()
-                .ok_or_else(|| Error::new(Kind::Internal, "a save has no folder"))?;
-            disk.read(&piece, |place, bytes| fill(&buffer, place, bytes))?;
-            Ok(buffer.freeze(piece.bytes))
-        });
-        let loaded = loaded
-            .await
-            .map_err(|why| Error::new(Kind::Internal, "a read was stopped").caused_by(why))?;
-        match loaded {
-            Err(error) if error.kind() == Kind::Busy => tokio::time::sleep(BUSY_PAUSE).await,
-            other => return other,
+/// Where pieces are read to.
+struct Memory {
+    staging: Arc<Staging>,
+    beside: Beside,
+}
+
+impl Memory {
+    /// A piece, proved; waits while there is no memory for it.
+    async fn load(&mut self, save: &Arc<Save>, piece: &Piece) -> Result<Bytes> {
+        loop {
+            let (staging, of, wanted) = (Arc::clone(&self.staging), Arc::clone(save), piece.clone());
+            match blocking(move || into_arena(&staging, &of, &wanted)).await {
+                Err(error) if error.kind() == Kind::Busy => {}
+                other => return other,
+            }
+            if let Some(place) = self.beside.place(&piece.what) {
+                let (of, wanted) = (Arc::clone(save), piece.clone());
+                return blocking(move || place.fill(disk_of(&of)?, &wanted)).await;
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
         }
     }
+}
+
+async fn blocking(read: impl FnOnce() -> Result<Bytes> + Send + 'static) -> Result<Bytes> {
+    let read = spawn_blocking(read).await;
+    read.map_err(|why| Error::new(Kind::Internal, "a read was stopped").caused_by(why))?
+}
+
+fn into_arena(staging: &Arc<Staging>, save: &Save, piece: &Piece) -> Result<Bytes> {
+    let uid = rustix::process::geteuid().as_raw();
+    let buffer = staging.allocate(uid, piece.bytes.max(1))?;
+    disk_of(save)?.read(piece, |place, bytes| fill(&buffer, place, bytes))?;
+    Ok(buffer.freeze(piece.bytes))
+}
+
+fn disk_of(save: &Save) -> Result<&Disk> {
+    save.disk()
+        .ok_or_else(|| Error::new(Kind::Internal, "a save has no folder"))
 }
 
 fn fill(buffer: &forebay_reservoir::StagingBuffer, place: u64, mut bytes: &[u8]) -> Result<()> {

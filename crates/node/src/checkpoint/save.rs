@@ -97,6 +97,8 @@ struct Progress {
     /// Ranks whose records are not there, while that is what is waited for.
     missing_ranks: Option<String>,
     trouble: Option<Failure>,
+    /// What it says while it waits for room on disk.
+    no_room: Option<Failure>,
     why_stopped: Option<Error>,
     record: Option<Arc<Record>>,
 }
@@ -154,6 +156,7 @@ impl Save {
             ended_at: None,
             missing_ranks: None,
             trouble: None,
+            no_room: None,
             why_stopped: None,
             record: None,
         };
@@ -318,6 +321,7 @@ impl Save {
             progress.record = None;
             progress.object_names.clear();
             progress.missing_ranks = None;
+            progress.no_room = None;
             progress.ended_at = Some(self.clock.monotonic());
             match outcome {
                 Ok(generation) => {
@@ -351,7 +355,7 @@ impl Save {
                 "the save did not reach the lake within its deadline; nothing was committed",
             ),
         };
-        match &progress.trouble {
+        match progress.no_room.as_ref().or(progress.trouble.as_ref()) {
             Some(trouble) => error.with("trouble", format!("{}: {}", trouble.kind, trouble.message)),
             None => error,
         }

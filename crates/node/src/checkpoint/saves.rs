@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::copying::Copying;
-use super::disk::{Disk, Piece, Promise};
+use super::disk::{Disk, Piece, Promise, Room};
 use super::quiet::Quiet;
 use super::run_lake::RunLake;
 use super::save::{OpenSave, Parts, Save, Work};
@@ -48,6 +48,10 @@ pub(crate) struct Saves {
     counters: Counters,
     state: Mutex<State>,
     hashing: Semaphore,
+    /// What saves that are staged on disk may take there.
+    pub(super) room: Arc<Room>,
+    /// One save of a former life at a time has memory beside the arena.
+    pub(super) beside: Arc<Semaphore>,
     copying: Arc<Copying>,
     quiet: Quiet,
     /// Goes up when a record is written or a save ends.
@@ -61,6 +65,8 @@ pub(crate) struct SavesOptions {
     pub(crate) staging_bytes: u64,
     /// Where saves are staged on disk; `None` if what lies there does not outlive the node.
     pub(crate) data_dir: Option<PathBuf>,
+    /// What they may take there together.
+    pub(crate) disk_bytes_max: u64,
     /// While a save is staged longer, no further ones are taken; zero is never.
     pub(crate) age_max: Duration,
 }
@@ -91,10 +97,12 @@ impl Saves {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         Arc::new(Self {
             clock,
-            options,
             counters: Counters::default(),
             state: Mutex::default(),
             hashing: Semaphore::new(cores),
+            room: Arc::new(Room::new(options.disk_bytes_max)),
+            beside: Arc::new(Semaphore::new(1)),
+            options,
             copying: Copying::new(),
             quiet: Quiet::default(),
             news: watch::Sender::new(0),
@@ -179,8 +187,8 @@ impl Saves {
                 return Err(Error::new(Kind::Unsupported, message));
             }
         };
-        let id = id.to_owned();
-        let made = tokio::task::spawn_blocking(move || Disk::make(&data_dir, &id)).await;
+        let (id, room) = (id.to_owned(), Arc::clone(&self.room));
+        let made = tokio::task::spawn_blocking(move || Disk::make(&data_dir, &id, &room)).await;
         made.map_err(|why| Error::new(Kind::Internal, "a folder was not made").caused_by(why))?
             .map(Some)
     }
@@ -254,7 +262,11 @@ impl Saves {
     /// Counters and gauges now.
     pub(crate) fn stats(&self) -> SaveStats {
         let states: Vec<SaveState> = self.all().iter().map(|save| save.state()).collect();
-        self.counters.stats(states.iter())
+        SaveStats {
+            disk_bytes: self.room.held_bytes(),
+            disk_bytes_max: self.room.bytes_max(),
+            ..self.counters.stats(states.iter())
+        }
     }
 
     /// Says which staged saves a node that stops did not finish.

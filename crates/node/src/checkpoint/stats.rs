@@ -15,6 +15,10 @@ pub struct SaveStats {
     pub staged_bytes: u64,
     /// How long the oldest of these has been staged, seconds.
     pub oldest_staged_seconds: u64,
+    /// What saves take on disk, open ones and those of a former life among them.
+    pub disk_bytes: u64,
+    /// What they may take there.
+    pub disk_bytes_max: u64,
     /// Saves that became durable.
     pub durable: u64,
     /// Saves that failed.

@@ -10,7 +10,7 @@ use forebay_core::wire::{
     AlarmPolicy, BeginSave, Differential, ObjectName, SaveFile, SavePart, SavePhase, SaveState, StagedIn,
     WrittenFrom,
 };
-use forebay_core::{BucketName, Clock, SystemClock};
+use forebay_core::{BucketName, Clock, Result, SystemClock};
 use forebay_engine::{Consistency, Engine, EngineOptions, LakeOptions};
 use forebay_lake::{Faulty, Lake, MemoryLake, SchedulerOptions};
 use forebay_reservoir::{Reservoir, ReservoirOptions, Staging};
@@ -89,25 +89,49 @@ impl World {
 
     /// A node that has forgotten everything but does not take up what lies in its folder.
     pub(super) fn node(&self, node: &str) -> Arc<Saves> {
-        self.node_with(node, Duration::ZERO)
+        self.saves(self.options(node))
     }
 
     /// One that takes nothing new while a save is older than that.
     pub(super) fn node_with(&self, node: &str, age_max: Duration) -> Arc<Saves> {
-        let options = SavesOptions {
+        self.saves(SavesOptions {
+            age_max,
+            ..self.options(node)
+        })
+    }
+
+    /// One that has so much room for saves on its disk.
+    pub(super) fn node_with_disk(&self, node: &str, disk_bytes_max: u64) -> Arc<Saves> {
+        self.saves(SavesOptions {
+            disk_bytes_max,
+            ..self.options(node)
+        })
+    }
+
+    fn options(&self, node: &str) -> SavesOptions {
+        SavesOptions {
             staging_bytes: STAGING_BYTES,
             data_dir: Some(self.folder(node)),
-            age_max,
-        };
+            disk_bytes_max: u64::MAX,
+            age_max: Duration::ZERO,
+        }
+    }
+
+    fn saves(&self, options: SavesOptions) -> Arc<Saves> {
         Saves::new(options, Arc::clone(&self.clock))
     }
 
     /// The next life of a node.
     pub(super) async fn restarted(&self, node: &str) -> Arc<Saves> {
-        let left_behind = LeftBehind::scan(&self.folder(node)).await.unwrap();
         let saves = self.node(node);
-        resume(&saves, &self.engine, &Staging::new(STAGING_BYTES), left_behind);
+        self.take_up(node, &saves, &Staging::new(STAGING_BYTES)).await;
         saves
+    }
+
+    /// Lets a node take up what lies in its folder, through this arena.
+    pub(super) async fn take_up(&self, node: &str, saves: &Arc<Saves>, staging: &Arc<Staging>) {
+        let left_behind = LeftBehind::scan(&self.folder(node), saves).await.unwrap();
+        resume(saves, &self.engine, staging, left_behind);
     }
 
     /// The newest commit of a step, after a look at every byte that it names.
@@ -229,7 +253,12 @@ impl Rank {
 
     /// Begins it and brings what it has.
     pub(super) async fn filled(&self, world: &World, saves: &Arc<Saves>) -> Arc<Save> {
-        let save = saves.begin(self.new_save(world)).await.unwrap();
+        self.try_filled(world, saves).await.unwrap()
+    }
+
+    /// The same, if the node takes it.
+    pub(super) async fn try_filled(&self, world: &World, saves: &Arc<Saves>) -> Result<Arc<Save>> {
+        let save = saves.begin(self.new_save(world)).await?;
         let fresh = (format!("w{}", self.rank), vec![self.step as u8 + 1; FRESH_BYTES]);
         let frozen = (
             format!("frozen{}", self.rank),
@@ -255,9 +284,9 @@ impl Rank {
                 },
                 parts: vec![part],
             };
-            save.add_file(file, bytes.into()).await.unwrap();
+            save.add_file(file, bytes.into()).await?;
         }
-        save
+        Ok(save)
     }
 
     /// Hands it over.

@@ -125,6 +125,8 @@ pub const SETTINGS: &[Setting] = settings! {
         "Open connections of the socket.";
     "limits.save_age", "FOREBAY_LIMITS_SAVE_AGE", Text, "30m",
         "While a save of a step has been staged longer than this and is not durable, further saves are answered with busy; 0s never refuses.";
+    "limits.save_disk", "FOREBAY_LIMITS_SAVE_DISK", Text, "half of what the disk of `data` has free at start",
+        "What saves with `staged=\"nvme\"` may take on disk together; a full one makes trainers wait until older saves are durable. The other half is left to the NVMe tier and the lake, where that is a folder here.";
     "cors.origins", "FOREBAY_CORS_ORIGINS", List, "none",
         "Origins whose web pages may use the S3 front door, for example https://lab.example.org.";
 };

@@ -16,6 +16,8 @@ use crate::value::{Period, Size, Uid};
 pub const STAGING_BYTES_MIN: u64 = 1 << 20;
 /// What `Default` gives at least.
 const STAGING_BYTES_DEFAULT_MIN: u64 = 64 << 20;
+/// The least that saves may take on disk: a small file.
+const SAVE_DISK_BYTES_MIN: u64 = 1 << 20;
 /// The longest path that fits a socket address, with its closing NUL.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
@@ -36,6 +38,8 @@ pub struct NativeOptions {
     pub connections_max: usize,
     /// While a save is staged longer, no further ones are taken; zero is never.
     pub save_age_max: Duration,
+    /// What saves may take on disk together.
+    pub save_disk_bytes_max: u64,
 }
 
 /// Where the socket lies, and who said so.
@@ -50,7 +54,7 @@ pub enum SocketPlace {
 }
 
 impl NativeOptions {
-    pub(super) fn resolve(config: &Config, ram_bytes: u64) -> Result<Self> {
+    pub(super) fn resolve(config: &Config, ram_bytes: u64, disk_bytes: u64) -> Result<Self> {
         let limits = &config.limits;
         let staging_default = (ram_bytes / 2).max(STAGING_BYTES_DEFAULT_MIN);
         Ok(Self {
@@ -65,6 +69,12 @@ impl NativeOptions {
             save_age_max: limits
                 .save_age
                 .map_or(Duration::from_secs(1800), |period| period.0),
+            save_disk_bytes_max: budget(
+                "limits.save_disk",
+                limits.save_disk,
+                disk_bytes / 2,
+                SAVE_DISK_BYTES_MIN,
+            )?,
         })
     }
 
@@ -80,6 +90,7 @@ impl NativeOptions {
         config.limits.client_lease_bytes = Some(Size(self.client_lease_bytes_max));
         config.limits.client_connections = Some(self.connections_max);
         config.limits.save_age = Some(Period(self.save_age_max));
+        config.limits.save_disk = Some(Size(self.save_disk_bytes_max));
     }
 }
 

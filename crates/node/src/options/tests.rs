@@ -14,6 +14,7 @@ fn defaults_are_shares_of_the_machine() {
     let options = resolve("").unwrap();
     assert_eq!(options.ram_bytes, 2 << 30);
     assert_eq!(options.nvme_bytes, 30 << 30);
+    assert_eq!(options.native.save_disk_bytes_max, 30 << 30);
     assert_eq!(options.s3_addr.unwrap().to_string(), "127.0.0.1:9000");
     assert_eq!(options.lake_place, LakePlace::Default);
     assert!(options.lake.shown().ends_with("/forebay-data/lake"));

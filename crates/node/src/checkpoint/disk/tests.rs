@@ -6,6 +6,10 @@ use super::*;
 
 const ID: &str = "a-0000000000000001.0";
 
+fn room() -> Arc<Room> {
+    Arc::new(Room::new(u64::MAX))
+}
+
 fn begin() -> BeginSave {
     BeginSave {
         root: ObjectName {
@@ -29,7 +33,7 @@ fn begin() -> BeginSave {
 }
 
 async fn promised(data_dir: &Path) -> Disk {
-    let disk = Disk::make(data_dir, ID).unwrap();
+    let disk = Disk::make(data_dir, ID, &room()).unwrap();
     let what = What::Object {
         name: "state".into(),
         kind: "bytes".into(),
@@ -45,9 +49,9 @@ async fn promised(data_dir: &Path) -> Disk {
 async fn a_folder_that_is_there_is_refused_and_stays_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     drop(promised(dir.path()).await);
-    let error = Disk::make(dir.path(), ID).unwrap_err();
+    let error = Disk::make(dir.path(), ID, &room()).unwrap_err();
     assert_eq!(error.kind(), Kind::Conflict, "{error}");
-    assert_eq!(left_behind(dir.path()).unwrap().len(), 1);
+    assert_eq!(left_behind(dir.path(), &room()).unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -56,6 +60,6 @@ async fn a_removal_that_stops_halfway_leaves_no_promise() {
     let disk = promised(dir.path()).await;
     disk.take_back().unwrap();
     assert!(disk.folder.join("piece-00000").exists());
-    assert!(left_behind(dir.path()).unwrap().is_empty());
+    assert!(left_behind(dir.path(), &room()).unwrap().is_empty());
     assert!(!disk.folder.exists());
 }

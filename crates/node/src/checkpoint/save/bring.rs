@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use forebay_checkpoint::manifest::ObjectKind;
-use forebay_core::wire::SaveFile;
+use forebay_core::wire::{Failure, SaveFile};
 use forebay_core::{Error, Kind, Result};
 
 use super::{Save, Work};
-use crate::checkpoint::disk::What;
+use crate::checkpoint::disk::{Disk, What};
 use crate::checkpoint::file::StagedFile;
 use crate::checkpoint::record::StagedObject;
 
@@ -37,6 +37,7 @@ impl Save {
             progress.bytes += staged.bytes();
         }
         if let (Some(disk), Some(parts)) = (&self.disk, parts) {
+            self.take_room(disk, bytes.len()).await?;
             disk.write(What::File { number, parts }, bytes);
         }
         self.bring(Work::File(staged)).await
@@ -66,10 +67,35 @@ impl Save {
         }
         let bytes = out_of_arena(bytes);
         if let Some(disk) = &self.disk {
+            self.take_room(disk, bytes.len()).await?;
             let (name, kind) = (name.clone(), word.to_owned());
             disk.write(What::Object { name, kind }, bytes.clone());
         }
         self.bring(Work::Object(name, StagedObject { kind, bytes })).await
+    }
+
+    /// Room on disk for a piece, waited for until the deadline of the save: other saves give theirs back as they become durable.
+    async fn take_room(&self, disk: &Disk, bytes: usize) -> Result<()> {
+        let bytes = bytes as u64;
+        if disk.try_take_room(bytes)? {
+            return Ok(());
+        }
+        let message = "saves that are staged on this node's disk leave no room for this one; wait until older ones are durable, raise limits.save_disk, or stage in ram";
+        let full = Error::new(Kind::Busy, message)
+            .with("save", &self.id)
+            .with("bytes", bytes);
+        self.progress.lock().no_room = Some(Failure::from(&full));
+        let is_taken = tokio::select! {
+            biased;
+            why = self.given_up() => return Err(why),
+            taken = disk.take_room(bytes) => taken?,
+            () = tokio::time::sleep_until(self.deadline) => false,
+        };
+        if !is_taken {
+            return Err(full);
+        }
+        self.progress.lock().no_room = None;
+        Ok(())
     }
 
     async fn bring(&self, work: Work) -> Result<()> {

@@ -81,7 +81,7 @@ impl Save {
             staged_ms: progress.staged_at.map(since),
             ended_ms: progress.ended_at.map(since),
             alarms: progress.alarms.clone(),
-            trouble: progress.trouble.clone(),
+            trouble: progress.no_room.as_ref().or(progress.trouble.as_ref()).cloned(),
         }
     }
 }

@@ -104,8 +104,8 @@ async fn a_save_that_a_client_began_is_not_taken_up_again() {
     let rank = Rank::of(1, 1, 2);
     rank.staged(&world, &former).await;
     former.die().await;
-    let folder = world.folder("a");
-    let left_behind = move || crate::checkpoint::disk::left_behind(&folder).unwrap();
+    let (folder, room) = (world.folder("a"), Arc::clone(&former.room));
+    let left_behind = move || crate::checkpoint::disk::left_behind(&folder, &room).unwrap();
     let (disk, promise) = left_behind().pop().unwrap();
     // The same rank and attempt, in memory.
     let saves = world.node("a");
