@@ -267,3 +267,6 @@ impl RunLake {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
