@@ -11,6 +11,7 @@ use forebay_checkpoint::merge::{Attempt, merge};
 use forebay_checkpoint::{Manifest, names};
 use forebay_core::{Error, Kind, Result};
 
+use super::documents;
 use super::fail_point::fail_point;
 use super::records;
 use super::save::Save;
@@ -49,29 +50,28 @@ pub(super) async fn prepare(saves: &Saves, save: &Save, whole: Whole) -> Result<
         return await_manifest(saves, save, base).await.map(Ready::Committed);
     }
     let records = records::await_all(saves, save, own).await?;
-    let attempt = Attempt {
-        step: save.begin.step,
-        name: &save.attempt,
-        world_size: save.begin.world_size,
-    };
-    let content = merge(attempt, records)?;
     let generation = base
         .checked_add(1)
         .ok_or_else(|| Error::new(Kind::InvalidInput, "a step has too many generations"))?;
-    let mut manifest = Manifest::new(
-        save.begin.step,
-        generation,
-        &save.attempt,
-        save.begin.world_size,
-        content,
-    );
-    manifest.created_ms = unix_ms(save.clock.wall());
-    let own_folder = save.path("");
-    let mut files = manifest.content.files.iter();
-    if files.any(|file| !file.path.starts_with(&own_folder)) {
-        manifest.parent = parent;
-    }
-    let bytes = Bytes::from(manifest.encode()?);
+    let (step, world_size) = (save.begin.step, save.begin.world_size);
+    let (name, own_folder) = (save.attempt.clone(), save.path(""));
+    let created_ms = unix_ms(save.clock.wall());
+    let bytes = documents::heavy(move || {
+        let attempt = Attempt {
+            step,
+            name: &name,
+            world_size,
+        };
+        let content = merge(attempt, records)?;
+        let mut manifest = Manifest::new(step, generation, &name, world_size, content);
+        manifest.created_ms = created_ms;
+        let mut files = manifest.content.files.iter();
+        if files.any(|file| !file.path.starts_with(&own_folder)) {
+            manifest.parent = parent;
+        }
+        manifest.encode().map(Bytes::from)
+    });
+    let bytes = bytes.await?;
     Ok(Ready::ToCommit(Commit { generation, bytes }))
 }
 
@@ -107,7 +107,7 @@ impl Commit {
     /// After a create that failed: whether the manifest is there nevertheless, and one's own.
     async fn settle(&self, save: &Save, path: &str, error: Error) -> Result<()> {
         let found = match save.lake.read(path).await {
-            Ok(Some(found)) => Manifest::decode_tensors(&found),
+            Ok(Some(found)) => documents::manifest(found).await,
             Ok(None) => return Err(error),
             Err(_) => {
                 let message =
@@ -135,7 +135,10 @@ impl Commit {
         };
         let path = names::manifest(step, higher);
         let found = save.lake.read(&path).await.ok().flatten();
-        let winner = found.and_then(|found| Manifest::decode_tensors(&found).ok());
+        let winner = match found {
+            Some(found) => documents::manifest(found).await.ok(),
+            None => None,
+        };
         Err(lost(save, higher, winner.as_ref()))
     }
 }
@@ -149,8 +152,8 @@ pub(super) async fn own(save: &Save) -> Result<Option<u32>> {
     for generation in generations.into_iter().rev() {
         let path = names::manifest(step, generation);
         let found = save.persist("read the commit", || save.lake.read(&path)).await?;
-        let manifest = found.as_deref().map(Manifest::decode_tensors);
-        if let Some(Ok(manifest)) = manifest
+        if let Some(found) = found
+            && let Ok(manifest) = documents::manifest(found).await
             && manifest.attempt == save.attempt
         {
             return Ok(Some(generation));
@@ -188,7 +191,9 @@ async fn await_manifest(saves: &Saves, save: &Save, base: u32) -> Result<u32> {
             let path = names::manifest(step, generation);
             let found = save.persist("read the commit", || save.lake.read(&path)).await?;
             let Some(bytes) = found else { continue };
-            let manifest = Manifest::decode_tensors(&bytes).map_err(|error| error.with("manifest", path))?;
+            let manifest = documents::manifest(bytes)
+                .await
+                .map_err(|error| error.with("manifest", path))?;
             return if manifest.attempt == save.attempt {
                 Ok(generation)
             } else {

@@ -14,9 +14,9 @@ use forebay_checkpoint::{Dtype, TensorBox, names};
 use forebay_core::wire::{AlarmPolicy, Differential};
 use forebay_core::{Error, Kind, Result};
 
-use super::Save;
 use super::file::{WrittenFile, WrittenPart};
 use super::run_lake::RunLake;
+use super::{Save, documents};
 
 /// Smaller parts are written again.
 const REUSED_BYTES_MIN: u64 = 64 << 10;
@@ -169,8 +169,8 @@ pub(super) async fn find(save: &Save, named: Option<StepRef>) -> Result<Option<A
     let path = names::manifest(named.step, named.generation);
     let found = save.persist("read the parent", || save.lake.read(&path)).await?;
     let Some(bytes) = found else { return Ok(None) };
-    match Manifest::decode_tensors(&bytes) {
-        Ok(manifest) => Ok(Some(Arc::new(Parent::new(manifest)))),
+    match documents::heavy(move || Manifest::decode_tensors(&bytes).map(Parent::new)).await {
+        Ok(parent) => Ok(Some(Arc::new(parent))),
         Err(error) => {
             // Nothing of it is reused, so a damaged parent costs space and not the save.
             tracing::warn!(save = save.id, manifest = path, %error, "the parent of a step cannot be read; saving without it");

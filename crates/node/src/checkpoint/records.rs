@@ -17,6 +17,7 @@ use forebay_core::wire::SavePhase;
 use forebay_core::{Error, Kind, Result, Version};
 use futures::{StreamExt, TryStreamExt};
 
+use super::documents;
 use super::fail_point::fail_point;
 use super::parent::Parent;
 use super::save::Save;
@@ -130,7 +131,9 @@ async fn read_new(save: &Save, here: &BTreeSet<u32>, known: &mut BTreeMap<u32, K
             .persist("read a record", || save.lake.read_version(&path))
             .await?;
         let Some((bytes, version)) = found else { continue };
-        let record = Record::decode(&bytes).map_err(|error| error.with("record", path))?;
+        let record = documents::record(bytes)
+            .await
+            .map_err(|error| error.with("record", path))?;
         let version = Some(version);
         known.insert(rank, Known { record, version });
     }
@@ -258,7 +261,7 @@ pub(super) async fn left_by_former_life(save: &Save, parent: Option<&Parent>) ->
     let path = save.path(&names::record_file(save.begin.rank));
     let found = save.persist("read a record", || save.lake.read(&path)).await?;
     let Some(bytes) = found else { return Ok(None) };
-    if let Ok(record) = Record::decode(&bytes)
+    if let Ok(record) = documents::record(bytes).await
         && is_of(&record, save)
         && is_kept(&record, save, parent)
         && first_unsound(save, std::iter::once(&record)).await?.is_none()
