@@ -12,6 +12,7 @@ mod encoding;
 mod flat;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,7 @@ use crate::shape::{TensorBox, dimensions};
 
 pub use document::DOCUMENT_BYTES_MAX;
 pub use encoding::{DEPTH_MAX, Encoding, EncodingKind};
+pub use tree::Tree;
 
 /// Tensors of one step.
 pub const TENSORS_MAX: usize = 1 << 22;
@@ -41,7 +43,7 @@ pub struct Content {
     /// State that is not a tensor, by full name.
     pub objects: BTreeMap<String, Vec<Object>>,
     /// How names make up the user's state again; opaque here.
-    pub tree: Value,
+    pub tree: Tree,
     /// What the user wants to remember with the step.
     pub metadata: Map<String, Value>,
     /// What looked wrong and was let pass.

@@ -10,7 +10,7 @@ use forebay_core::{Error, Kind, Result};
 use serde_json::Value;
 
 use crate::TensorBox;
-use crate::manifest::{Content, Extent, Object, Record, Tensor};
+use crate::manifest::{Content, Extent, Object, Record, Tensor, Tree};
 
 /// Ranks that an error names, at most.
 const NAMED_RANKS_MAX: usize = 32;
@@ -35,6 +35,7 @@ pub fn merge(attempt: Attempt<'_>, mut records: Vec<Record>) -> Result<Content> 
         let rank = record.rank;
         merged.add(record).map_err(|error| error.with("rank", rank))?;
     }
+    merged.content.tree = merged_tree(merged.trees)?;
     Ok(merged.content)
 }
 
@@ -89,6 +90,8 @@ struct Merged {
     tables: HashMap<String, u32>,
     /// Who saved which box of which tensor.
     boxes: HashMap<(String, TensorBox), (u32, String)>,
+    /// What ranks say about the state, lowest rank first.
+    trees: Vec<Tree>,
 }
 
 impl Merged {
@@ -129,7 +132,9 @@ impl Merged {
         if rank == 0 {
             self.content.metadata = metadata;
         }
-        add_tree(&mut self.content.tree, tree);
+        if self.trees.last() != Some(&tree) {
+            self.trees.push(tree);
+        }
         self.content.alarms.extend(alarms);
         Ok(())
     }
@@ -229,6 +234,19 @@ fn add_object(known: &mut Vec<Object>, mut object: Object, places: &Places) -> R
     places.translate(&mut object.bytes)?;
     known.push(object);
     Ok(())
+}
+
+/// One tree for all ranks. It is looked into only where ranks say different things.
+fn merged_tree(mut trees: Vec<Tree>) -> Result<Tree> {
+    trees.retain(|tree| *tree != Tree::default());
+    if trees.len() < 2 {
+        return Ok(trees.pop().unwrap_or_default());
+    }
+    let mut merged = Value::Null;
+    for tree in trees {
+        add_tree(&mut merged, tree.value()?);
+    }
+    Ok(Tree::from(&merged))
 }
 
 /// Ranks may know different branches; where two say something about the same one, the lower rank holds.

@@ -139,7 +139,7 @@ fn a_saved_step_loads_as_it_was_and_verifies() {
         (ObjectKind::Bytes, b"state".to_vec())
     );
     assert_eq!(step.manifest().content.metadata["loss"], 0.5);
-    assert_eq!(step.manifest().content.tree["model"][1], "small");
+    assert_eq!(step.manifest().content.tree.value().unwrap()["model"][1], "small");
     let mut parts = step
         .manifest()
         .content

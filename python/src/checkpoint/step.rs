@@ -67,7 +67,7 @@ impl CheckpointStep {
 
     /// How names make up the state again, as JSON.
     fn tree(&self) -> String {
-        self.step.manifest().content.tree.to_string()
+        self.step.manifest().content.tree.text().to_owned()
     }
 
     /// What the user gave with the step, as JSON.

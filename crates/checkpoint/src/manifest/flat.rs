@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Alarm, Content, DataFile, Encoding, Extent, Manifest, Object, ObjectKind, Part, Record, StepRef,
-    TableFile, Tensor,
+    TableFile, Tensor, Tree,
 };
 use crate::shape::{TensorBox, dimensions};
 
@@ -29,7 +29,7 @@ pub(super) struct Document<const ALL: bool> {
     tables: Vec<TableFile>,
     tensors: BTreeMap<String, Tensor>,
     objects: Wanted<BTreeMap<String, Vec<Object>>, ALL>,
-    tree: Wanted<Value, ALL>,
+    tree: Wanted<Tree, ALL>,
     metadata: Wanted<Map<String, Value>, ALL>,
     alarms: Wanted<Vec<Alarm>, ALL>,
     digest: String,

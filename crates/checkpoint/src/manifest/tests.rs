@@ -91,13 +91,13 @@ fn readers_of_tensors_get_all_of_them_and_nothing_else() {
     };
     let content = &mut manifest.content;
     content.objects.insert("rng".to_owned(), vec![object]);
-    content.tree = serde_json::json!({"model": ["w"]});
+    content.tree = Tree::from(&serde_json::json!({"model": ["w"]}));
     content.metadata.insert("loss".to_owned(), 1.into());
     let bytes = manifest.encode().unwrap();
     assert_eq!(Manifest::decode(&bytes).unwrap(), manifest);
     let content = &mut manifest.content;
     content.objects.clear();
-    content.tree = Value::Null;
+    content.tree = Tree::default();
     content.metadata.clear();
     assert_eq!(Manifest::decode_tensors(&bytes).unwrap(), manifest);
 }

@@ -44,7 +44,7 @@ fn record(rank: u32) -> Record {
     let mut content = Content {
         files: vec![file, objects],
         tables: vec![table],
-        tree: json!({ "model": { format!("of{rank}"): rank }, "step": STEP + u64::from(rank) }),
+        tree: Tree::from(&json!({ "model": { format!("of{rank}"): rank }, "step": STEP + u64::from(rank) })),
         ..Content::default()
     };
     content.metadata.insert("loss".into(), json!(f64::from(rank)));
@@ -113,7 +113,7 @@ fn records_in_any_order_become_one_manifest() {
     assert_eq!(rows[1].bytes.table, 1);
     assert_eq!(merged.metadata["loss"], json!(0.0), "that of rank 0 counts");
     assert_eq!(
-        merged.tree,
+        merged.tree.value().unwrap(),
         json!({ "model": { "of0": 0, "of1": 1 }, "step": STEP })
     );
     let mut manifest = Manifest::new(STEP, 1, &name(), WORLD, merged);

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_checkpoint::manifest::{Record, StepRef};
+use forebay_checkpoint::manifest::{Record, StepRef, Tree};
 use forebay_checkpoint::names;
 use forebay_core::wire::{BeginSave, Failure, SavePhase, SaveState};
 use forebay_core::{Clock, Error, Kind, Result};
@@ -54,7 +54,7 @@ pub(crate) struct Save {
     pub(crate) attempt: String,
     pub(super) lake: RunLake,
     pub(super) metadata: Map<String, Value>,
-    pub(super) tree: Value,
+    pub(super) tree: Tree,
     /// Bytes of objects, at most: they are kept together until the end.
     pub(super) object_bytes_max: u64,
     pub(super) clock: Arc<dyn Clock>,
@@ -121,7 +121,7 @@ pub(super) struct Parts {
     pub(super) attempt: String,
     pub(super) lake: RunLake,
     pub(super) metadata: Map<String, Value>,
-    pub(super) tree: Value,
+    pub(super) tree: Tree,
     pub(super) object_bytes_max: u64,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) deadline: Instant,

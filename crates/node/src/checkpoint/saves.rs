@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_checkpoint::manifest::Tree;
 use forebay_checkpoint::names;
 use forebay_core::wire::{BeginSave, SavePhase, SaveState, StagedIn};
 use forebay_core::{Clock, Error, Kind, Result};
@@ -89,7 +90,7 @@ pub(crate) struct NewSave {
     pub(crate) lake: RunLake,
     pub(crate) attempt: String,
     pub(crate) metadata: Map<String, Value>,
-    pub(crate) tree: Value,
+    pub(crate) tree: Tree,
 }
 
 impl Saves {
@@ -209,7 +210,7 @@ impl Saves {
         let deadline = Duration::from_millis(promise.begin.deadline_ms).min(DEADLINE_MAX);
         let (save, queue) = Save::new(Parts {
             metadata: serde_json::from_str(&promise.begin.metadata).map_err(damaged)?,
-            tree: serde_json::from_str(&promise.begin.tree).map_err(damaged)?,
+            tree: Tree::parse(&promise.begin.tree)?,
             id: promise.id,
             begin: promise.begin,
             attempt: promise.attempt,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_checkpoint::manifest::Tree;
 use forebay_checkpoint::{Manifest, names};
 use forebay_core::wire::{
     AlarmPolicy, BeginSave, Differential, ObjectName, SaveFile, SavePart, SavePhase, SaveState, StagedIn,
@@ -14,7 +15,7 @@ use forebay_core::{BucketName, Clock, Result, SystemClock};
 use forebay_engine::{Consistency, Engine, EngineOptions, LakeOptions};
 use forebay_lake::{Faulty, Lake, MemoryLake, SchedulerOptions};
 use forebay_reservoir::{Reservoir, ReservoirOptions, Staging};
-use serde_json::{Map, Value};
+use serde_json::Map;
 use tokio::time::Instant;
 
 use super::resume::{LeftBehind, resume};
@@ -247,7 +248,7 @@ impl Rank {
             lake: world.lake(),
             attempt: self.attempt(),
             metadata: Map::new(),
-            tree: Value::Null,
+            tree: Tree::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_checkpoint::manifest::Tree;
 use forebay_core::wire::{Answer, BeginSave, Gather, SaveFile, SaveObject};
 use forebay_core::{BucketName, Error, Kind, Result};
 use serde_json::{Map, Value};
@@ -35,7 +36,7 @@ pub(super) async fn begin(context: &Context, begin: BeginSave) -> Result<Answer>
     let new = NewSave {
         attempt: attempt_of(&begin, u64::from_le_bytes(number))?,
         metadata: metadata(&begin.metadata)?,
-        tree: tree(&begin.tree)?,
+        tree: Tree::parse(&begin.tree)?,
         lake,
         begin,
     };
@@ -75,11 +76,6 @@ fn metadata(text: &str) -> Result<Map<String, Value>> {
         return Err(wrong());
     }
     serde_json::from_str(text).map_err(|why| wrong().caused_by(why))
-}
-
-fn tree(text: &str) -> Result<Value> {
-    serde_json::from_str(text)
-        .map_err(|why| Error::new(Kind::InvalidInput, "the tree of a step is not JSON").caused_by(why))
 }
 
 pub(super) async fn file(context: &Context, file: SaveFile) -> Result<Answer> {
