@@ -4,13 +4,20 @@
 
 mod fixture;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fixture::{FakeNode, Folder, Reply, connect, item, name, pattern, until};
 use forebay_client::{ItemRange, ViewHandle};
 use forebay_core::wire::{Answer, Failure, Request};
 use forebay_core::{Error, Kind};
+
+/// One test at a time, also where all are threads of one process: a child inherits the pipes and sockets of every test that runs then, and keeps them
+/// open.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs `work` in a forked child; the child ends with 0 if it returns `true`.
 fn fork(work: impl FnOnce() -> bool) -> libc::pid_t {
@@ -57,6 +64,7 @@ impl Signal {
 
 #[test]
 fn a_child_holds_the_view_it_inherited_after_its_parent_let_go() {
+    let _alone = alone();
     let node = FakeNode::start();
     let content = pattern(1, 100_000);
     node.books().add_object("a", &content);
@@ -95,6 +103,7 @@ impl Signal {
 
 #[test]
 fn a_child_asks_by_connections_of_its_own() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(2, 5000));
     let client = connect(&node);
@@ -117,6 +126,7 @@ fn a_child_asks_by_connections_of_its_own() {
 
 #[test]
 fn a_child_without_views_connects_when_it_needs_to() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(3, 5000));
     let client = connect(&node);
@@ -140,6 +150,7 @@ fn a_child_without_views_connects_when_it_needs_to() {
 
 #[test]
 fn a_killed_child_loses_its_share() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(4, 5000));
     let client = connect(&node);
@@ -159,6 +170,7 @@ fn a_killed_child_loses_its_share() {
 
 #[test]
 fn a_fork_in_the_middle_of_another_threads_call_hangs_nobody() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(5, 5000));
     let client = connect(&node);
@@ -186,6 +198,7 @@ fn a_fork_in_the_middle_of_another_threads_call_hangs_nobody() {
 
 #[test]
 fn when_the_child_cannot_have_a_session_its_leases_are_never_given_back() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(6, 5000));
     let client = connect(&node);
@@ -218,6 +231,7 @@ fn when_the_child_cannot_have_a_session_its_leases_are_never_given_back() {
 
 #[test]
 fn a_grandchild_holds_what_it_inherited() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(7, 5000));
     let client = connect(&node);
@@ -234,6 +248,7 @@ fn a_grandchild_holds_what_it_inherited() {
 
 #[test]
 fn a_buffer_of_the_parent_cannot_be_put_by_the_child() {
+    let _alone = alone();
     use forebay_client::{PutOptions, PutSource};
     let node = FakeNode::start();
     let client = connect(&node);
@@ -258,6 +273,7 @@ fn a_buffer_of_the_parent_cannot_be_put_by_the_child() {
 
 #[test]
 fn a_child_that_meets_another_node_forgets_what_its_parent_mapped() {
+    let _alone = alone();
     let folder = Folder::new();
     let mut node = FakeNode::start_at(&folder.socket(), 1);
     node.books().add_object("a", &pattern(8, 5000));
@@ -279,6 +295,7 @@ fn a_child_that_meets_another_node_forgets_what_its_parent_mapped() {
 
 #[test]
 fn a_child_without_a_session_of_its_own_does_not_ask_in_that_of_its_parent() {
+    let _alone = alone();
     let node = FakeNode::start();
     node.books().add_object("a", &pattern(10, 5000));
     let client = connect(&node);
