@@ -14,6 +14,9 @@ use crate::exit::{Exit, Outcome};
 /// Longer than the longest wait of the API.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(90);
 
+/// Where the API is if nobody says it.
+const ADMIN: &str = "http://127.0.0.1:9001";
+
 /// A connection to one node.
 #[derive(Debug)]
 pub(crate) struct AdminClient {
@@ -43,7 +46,7 @@ impl AdminClient {
             .context("cannot make an HTTP client")?;
         Ok(Self {
             http,
-            base: endpoint(&args.admin)?,
+            base: endpoint(args.admin.as_deref().unwrap_or(ADMIN))?,
             token,
         })
     }

@@ -150,15 +150,9 @@ pub(crate) enum ConfigVerb {
 /// Which node to talk to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArgs {
-    /// The node's admin API
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "FOREBAY_ADMIN",
-        hide_env_values = true,
-        default_value = "http://127.0.0.1:9001"
-    )]
-    pub(crate) admin: String,
+    /// The node's admin API [default: http://127.0.0.1:9001]
+    #[arg(long, value_name = "URL", env = "FOREBAY_ADMIN", hide_env_values = true)]
+    pub(crate) admin: Option<String>,
     /// The node's data folder, where its key file lies
     #[arg(
         long,
@@ -179,13 +173,13 @@ pub(crate) struct BucketArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum BucketVerb {
     /// List the buckets of a node
-    Ls(NodeArgs),
+    Ls(EndpointArgs),
     /// Make a bucket
     Create {
         /// Its name
         name: String,
         #[command(flatten)]
-        node: NodeArgs,
+        endpoint: EndpointArgs,
     },
 }
 
@@ -254,7 +248,7 @@ pub(crate) struct DoctorArgs {
 /// How `forebay://` finds its node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EndpointArgs {
-    /// The node for forebay:// locations: its socket, or http://host:port [env: FOREBAY_NODE] [default: this user's node on this host]
+    /// The node for forebay:// locations and buckets: its socket, or http://host:port [env: FOREBAY_NODE] [default: this user's node on this host]
     #[arg(id = "node", long = "node", value_name = "ADDR", conflicts_with = "endpoint")]
     pub(crate) node_address: Option<String>,
     /// Go by the node's S3 endpoint, with keys of FOREBAY_ACCESS_KEY_ID and FOREBAY_SECRET_ACCESS_KEY or of its key file [env: FOREBAY_S3] [default: http://127.0.0.1:9000 if there is no socket]

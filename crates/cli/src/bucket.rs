@@ -1,20 +1,43 @@
-//! `forebay bucket ls|create`.
+//! `forebay bucket ls|create`: through the node that `ls` and `cp` would go to, or the admin API where that is named.
 
+use anyhow::anyhow;
+use forebay_client::Client;
 use forebay_node::admin::api::{Bucket, CreateBucket};
+use serde::Serialize;
 
 use crate::admin_client::AdminClient;
-use crate::args::{BucketArgs, BucketVerb, NodeArgs};
-use crate::exit::Outcome;
+use crate::args::{BucketArgs, BucketVerb, EndpointArgs, NodeArgs};
+use crate::exit::{Exit, Outcome};
+use crate::objects::{aside, node};
 use crate::output::Output;
+
+/// A bucket as it is shown.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    /// When it was made; the admin API alone knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created: Option<String>,
+}
 
 pub(crate) async fn run(args: BucketArgs, output: Output) -> Outcome {
     match args.verb {
-        BucketVerb::Ls(node) => list(&node, output).await,
-        BucketVerb::Create { name, node } => {
+        BucketVerb::Ls(endpoint) => {
+            for bucket in list(&endpoint).await? {
+                output.data(&bucket);
+                output.say(format!("forebay://{}/", bucket.name));
+            }
+            Ok(())
+        }
+        BucketVerb::Create { name, endpoint } => {
             let request = CreateBucket { name };
-            AdminClient::new(&node)?
-                .post_only("/v1/buckets", &request)
-                .await?;
+            match node::for_buckets(&endpoint).await? {
+                Some(client) => create(client, request.name.clone()).await?,
+                None => {
+                    let admin = AdminClient::new(&endpoint.node)?;
+                    admin.post_only("/v1/buckets", &request).await?;
+                }
+            }
             output.data(&request);
             output.say(format!("made forebay://{}/", request.name));
             Ok(())
@@ -28,11 +51,31 @@ pub(crate) async fn names(node: &NodeArgs) -> Outcome<Vec<String>> {
     Ok(buckets.into_iter().map(|bucket| bucket.name).collect())
 }
 
-async fn list(node: &NodeArgs, output: Output) -> Outcome {
-    let buckets: Vec<Bucket> = AdminClient::new(node)?.get("/v1/buckets").await?;
-    for bucket in &buckets {
-        output.data(bucket);
-        output.say(format!("forebay://{}/", bucket.name));
+async fn list(endpoint: &EndpointArgs) -> Outcome<Vec<Shown>> {
+    if let Some(client) = node::for_buckets(endpoint).await? {
+        let names = aside(move || client.buckets()).await?.into_iter();
+        let shown = names.map(|name| Shown { name, created: None });
+        return Ok(shown.collect());
+    }
+    let buckets: Vec<Bucket> = AdminClient::new(&endpoint.node)?.get("/v1/buckets").await?;
+    let shown = buckets.into_iter().map(|bucket| Shown {
+        name: bucket.name,
+        created: Some(bucket.created),
+    });
+    Ok(shown.collect())
+}
+
+/// Makes a bucket. Clients do not mind one that is there; who types a command wants to know.
+async fn create(client: Client, name: String) -> Outcome {
+    let exists = aside(move || {
+        let exists = client.buckets()?.contains(&name);
+        if !exists {
+            client.create_bucket(&name)?;
+        }
+        Ok(exists)
+    });
+    if exists.await? {
+        return Err(Exit::failure(anyhow!("this bucket exists already")));
     }
     Ok(())
 }

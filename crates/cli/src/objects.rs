@@ -12,7 +12,7 @@ pub(crate) mod du;
 mod local;
 pub(crate) mod location;
 pub(crate) mod ls;
-mod node;
+pub(crate) mod node;
 mod place;
 pub(crate) mod rm;
 mod socket_lake;
@@ -21,6 +21,8 @@ mod transfer;
 mod upload;
 
 use std::time::SystemTime;
+
+pub(crate) use aside::aside;
 
 /// RFC 3339, cut to the second: headers, listings and sockets say a time with different precision.
 pub(crate) fn timestamp(time: SystemTime) -> String {

@@ -88,6 +88,15 @@ impl Output {
     }
 }
 
+/// A number and what it counts, in the form that goes with it.
+pub(crate) fn counted(number: impl TryInto<u64>, one: &str, several: &str) -> String {
+    match number.try_into() {
+        Ok(1) => format!("1 {one}"),
+        Ok(number) => format!("{number} {several}"),
+        Err(_) => format!("many {several}"),
+    }
+}
+
 /// Prints a line; a closed pipe ends the program quietly, as it does for other tools, a full disk with an error.
 pub(crate) fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
@@ -104,4 +113,15 @@ pub(crate) fn print_line(text: &str) {
 /// Whether standard error may have colours (<https://no-color.org>).
 pub(crate) fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stderr().is_terminal()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_singular() {
+        let ranks = |number: u64| counted(number, "rank", "ranks");
+        assert_eq!([ranks(0), ranks(1), ranks(2)], ["0 ranks", "1 rank", "2 ranks"]);
+    }
 }

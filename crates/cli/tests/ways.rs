@@ -165,3 +165,44 @@ fn a_named_way_is_taken_and_a_typed_one_counts_first() {
     );
     assert_eq!(code, Some(2));
 }
+
+#[test]
+fn buckets_are_made_and_listed_at_the_node_that_is_named() {
+    let node = node();
+    let run = |args: &[&str], variables: &[(&str, &str)]| {
+        let mut command = forebay(node.dir.path(), args);
+        command
+            .envs(variables.iter().copied())
+            .env("FOREBAY_DATA", "data");
+        let output = command.output().expect("the binary runs");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), err)
+    };
+    let socket = node.path("forebay.sock");
+    let socket = socket.to_str().expect("UTF-8");
+    let address = format!("http://{}", node.s3.trim_start_matches("http://"));
+    let dead = ("FOREBAY_ADMIN", "127.0.0.1:1");
+    for (bucket, typed, variables) in [
+        ("by-socket", &[][..], &[("FOREBAY_NODE", socket)][..]),
+        ("by-address", &[], &[("FOREBAY_NODE", &address)]),
+        ("by-door", &[], &[("FOREBAY_S3", &node.s3)]),
+        ("by-admin", &[], &[("FOREBAY_ADMIN", &node.admin)]),
+        ("typed-node", &["--node", socket], &[dead]),
+        ("typed-door", &["--endpoint", &node.s3], &[dead]),
+    ] {
+        let create = [&["bucket", "create", bucket], typed].concat();
+        let (code, err) = run(&create, variables);
+        assert_eq!(code, Some(0), "{bucket}: {err}");
+        let (code, err) = run(&create, variables);
+        assert_eq!(code, Some(1), "{bucket}: {err}");
+        assert!(err.contains("exists already"), "{bucket}: {err}");
+        let (code, err) = run(&[&["bucket", "ls"], typed].concat(), variables);
+        assert_eq!(code, Some(0), "{bucket}: {err}");
+        assert!(
+            node.ok(&["bucket", "ls"])
+                .contains(&format!("forebay://{bucket}/\n"))
+        );
+    }
+    let (code, err) = run(&["bucket", "create", "nowhere"], &[dead]);
+    assert_eq!(code, Some(1), "{err}");
+}

@@ -8,6 +8,7 @@ use super::args::DiffArgs;
 use super::open::{self, Run};
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
+use crate::output::counted;
 
 #[derive(Serialize)]
 struct Differences<'a> {
@@ -96,8 +97,8 @@ fn tell(compared: &Compared, before: u64, after: u64, context: &Context) {
         output.say(format!("object   {} differs", name.escape_debug()));
     }
     output.say(format!(
-        "{} tensors changed, {} added, {} removed, {} the same",
-        compared.changed.len(),
+        "{} changed, {} added, {} removed, {} the same",
+        counted(compared.changed.len(), "tensor", "tensors"),
         compared.added.len(),
         compared.removed.len(),
         compared.same

@@ -11,6 +11,7 @@ use super::args::{ExportArgs, ExportFormat};
 use super::open;
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
+use crate::output::counted;
 
 #[derive(Serialize)]
 struct Facts {
@@ -93,15 +94,16 @@ fn tell(step: &Step, exported: &Exported, context: &Context) {
         context.output.say(file);
     }
     context.output.say(format!(
-        "step {}: {} tensors, {}, proved and written",
+        "step {}: {}, {}, proved and written",
         facts.step,
-        facts.tensors,
+        counted(facts.tensors, "tensor", "tensors"),
         format_bytes(facts.bytes)
     ));
     if facts.left_out_objects > 0 {
-        context.output.say(format!(
-            "{} objects (state that is not a tensor) have no place in this format and are left out",
-            facts.left_out_objects
+        context.output.say(counted(
+            facts.left_out_objects,
+            "object (state that is not a tensor) has no place in this format and is left out",
+            "objects (state that is not a tensor) have no place in this format and are left out",
         ));
     }
 }

@@ -18,6 +18,7 @@ use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
 use crate::inside::Purpose;
 use crate::objects::location::Location;
+use crate::output::counted;
 
 const ENDING: &str = ".safetensors";
 const INDEX: &str = "model.safetensors.index.json";
@@ -82,12 +83,12 @@ fn tell(imported: &Imported, context: &Context) {
     };
     context.output.data(&facts);
     context.output.say(format!(
-        "step {} (generation {}): {} tensors, {} in {} files",
+        "step {} (generation {}): {}, {} in {}",
         facts.step,
         facts.generation,
-        facts.tensors,
+        counted(facts.tensors, "tensor", "tensors"),
         format_bytes(facts.bytes),
-        facts.files
+        counted(facts.files, "file", "files")
     ));
 }
 

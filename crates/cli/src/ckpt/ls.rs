@@ -14,6 +14,7 @@ use crate::blocking::Context;
 use crate::exit::Outcome;
 use crate::inside::Purpose;
 use crate::objects::timestamp;
+use crate::output::counted;
 
 /// A step, or a save that is none yet.
 #[derive(Serialize)]
@@ -157,8 +158,9 @@ fn show(rows: &[Row], context: &Context) {
     for row in rows {
         if row.alarms > 0 {
             output.say(format!(
-                "step {}: {} alarms at commit; forebay ckpt show says which",
-                row.step, row.alarms
+                "step {}: {} at commit; forebay ckpt show says which",
+                row.step,
+                counted(row.alarms, "alarm", "alarms")
             ));
         }
         if let Some(trouble) = &row.trouble {

@@ -16,6 +16,7 @@ use super::open::Run;
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
 use crate::inside::Purpose;
+use crate::output::counted;
 
 #[derive(Serialize)]
 struct Facts<'a> {
@@ -131,9 +132,9 @@ fn tell(pruned: &Pruned, really: &ReallyArgs, context: &Context) {
         ));
     }
     output.say(format!(
-        "{verb} {} files, {}; {} steps stay",
-        facts.files,
+        "{verb} {}, {}; {}",
+        counted(facts.files, "file", "files"),
         format_bytes(facts.bytes),
-        facts.kept.len()
+        counted(facts.kept.len(), "step stays", "steps stay")
     ));
 }

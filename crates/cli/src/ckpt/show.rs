@@ -13,6 +13,7 @@ use super::ls::{duration, time};
 use super::open;
 use crate::blocking::Context;
 use crate::exit::Outcome;
+use crate::output::counted;
 
 #[derive(Serialize)]
 struct Everything<'a> {
@@ -147,8 +148,10 @@ fn show(all: &Everything<'_>, context: &Context) {
     });
     output.say(format!("committed   {}{took}", all.created));
     output.say(format!(
-        "saved by    {} ranks, {}, attempt {}",
-        all.world_size, all.writer, all.attempt
+        "saved by    {}, {}, attempt {}",
+        counted(all.world_size, "rank", "ranks"),
+        all.writer,
+        all.attempt
     ));
     if let Some(parent) = all.parent {
         output.say(format!(

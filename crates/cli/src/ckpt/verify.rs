@@ -9,6 +9,7 @@ use super::args::VerifyArgs;
 use super::{open, verify_file};
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
+use crate::output::counted;
 
 #[derive(Serialize)]
 struct Verdict<'a> {
@@ -97,23 +98,27 @@ fn tell(verified: &Verified, (step, generation): (u64, u32), is_quick: bool, con
     list(&verified.findings, context);
     if verified.is_ok() && is_quick {
         output.say(format!(
-            "step {step}: {} files are there with their sizes; no data was read",
-            verified.files
+            "step {step}: {}; no data was read",
+            counted(
+                verified.files,
+                "file is there with its size",
+                "files are there with their sizes"
+            )
         ));
         return Ok(());
     }
     if verified.is_ok() {
         output.say(format!(
-            "step {step}: {} in {} files, {} tensors and objects, every byte as it was saved",
+            "step {step}: {} in {}, {}, every byte as it was saved",
             format_bytes(verified.bytes),
-            verified.files,
-            verified.proved
+            counted(verified.files, "file", "files"),
+            counted(verified.proved, "tensor or object", "tensors and objects")
         ));
         return Ok(());
     }
     let more = if verified.has_more { "more than " } else { "" };
     Err(Exit::failure(anyhow!(
-        "step {step} is damaged: {more}{} findings; load another step",
-        verified.findings.len()
+        "step {step} is damaged: {more}{}; load another step",
+        counted(verified.findings.len(), "finding", "findings")
     )))
 }

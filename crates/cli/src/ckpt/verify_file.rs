@@ -18,6 +18,7 @@ use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
 use crate::inside::Purpose;
 use crate::objects::location::Location;
+use crate::output::counted;
 
 /// Endings of files that are no runs.
 const ENDINGS: [&str; 5] = [".safetensors", ".pt", ".pth", ".bin", ".ckpt"];
@@ -98,20 +99,20 @@ fn verdict<'a>(
 fn tell(verdict: &Verdict<'_>, findings: &[Finding], context: &Context) -> Outcome {
     context.output.data(verdict);
     list(findings, context);
-    let (file, entries) = (verdict.file, verdict.entries);
+    let (file, entries) = (verdict.file, counted(verdict.entries, "entry", "entries"));
     if !verdict.ok {
         return Err(Exit::failure(anyhow!(
-            "{file} is damaged: {} findings",
-            findings.len()
+            "{file} is damaged: {}",
+            counted(findings.len(), "finding", "findings")
         )));
     }
     let bytes = format_bytes(verdict.bytes);
     context.output.say(match verdict.proved {
-        "structure" => format!("{file}: {bytes}, {entries} entries, well formed; no data was read"),
+        "structure" => format!("{file}: {bytes}, {entries}, well formed; no data was read"),
         "kept" => format!(
-            "{file}: {bytes}, {entries} entries hashed; their digests are kept in {file}{BESIDE} and compared next time"
+            "{file}: {bytes}, {entries} hashed; their digests are kept in {file}{BESIDE} and compared next time"
         ),
-        _ => format!("{file}: {bytes}, {entries} entries, every byte as it was when its digests were kept"),
+        _ => format!("{file}: {bytes}, {entries}, every byte as it was when its digests were kept"),
     });
     Ok(())
 }

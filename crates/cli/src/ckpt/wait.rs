@@ -14,6 +14,7 @@ use super::saves::Attempt;
 use crate::blocking::Context;
 use crate::exit::{Exit, Outcome};
 use crate::inside::Purpose;
+use crate::output::counted;
 
 #[derive(Serialize)]
 struct Facts {
@@ -91,5 +92,9 @@ fn tell(facts: &Facts, context: &Context) -> Outcome {
     if facts.failed.is_empty() {
         return Ok(());
     }
-    Err(Exit::failure(anyhow!("{} saves failed", facts.failed.len())))
+    Err(Exit::failure(anyhow!(counted(
+        facts.failed.len(),
+        "save failed",
+        "saves failed"
+    ))))
 }

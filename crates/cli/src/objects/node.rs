@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use forebay_client::Client;
+use forebay_client::{Client, ClientOptions, Credentials};
 use forebay_core::{BucketName, Kind};
 use forebay_lake::{AddressStyle, Lake, OpenOptions};
 use forebay_node::config::reference;
@@ -52,6 +52,40 @@ pub(crate) async fn find(args: &EndpointArgs) -> Outcome<Way> {
             Err(error) => Err(error.into()),
         },
     }
+}
+
+/// The node for commands about buckets; `None` where its admin API is to be asked, because that was named, or neither another way nor a socket is there.
+pub(crate) async fn for_buckets(args: &EndpointArgs) -> Outcome<Option<Client>> {
+    let is_typed = args.node_address.is_some() || args.endpoint.is_some();
+    if args.node.admin.is_some() && !is_typed {
+        return Ok(None);
+    }
+    match said(args, |name| std::env::var(name).ok()) {
+        Said::Socket(address) => Ok(Some(connect(Some(address)).await?)),
+        Said::FrontDoor(text) => by_front_door(args, endpoint(&text)?).await.map(Some),
+        Said::Nothing => match connect(None).await {
+            Ok(client) => Ok(Some(client)),
+            Err(error) if error.kind() == Kind::Unavailable => Ok(None),
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+async fn by_front_door(args: &EndpointArgs, endpoint: String) -> Outcome<Client> {
+    let OpenOptions {
+        access_key_id,
+        secret_access_key,
+        ..
+    } = options(args, endpoint.clone())?;
+    let keys = access_key_id.zip(secret_access_key);
+    let options = ClientOptions {
+        credentials: keys.map(|(access_key_id, secret_access_key)| Credentials {
+            access_key_id,
+            secret_access_key,
+        }),
+        ..client_options(Some(endpoint))
+    };
+    Ok(aside(move || Client::connect(options)).await?)
 }
 
 fn said(args: &EndpointArgs, variable: impl Fn(&str) -> Option<String>) -> Said {
