@@ -23,7 +23,7 @@ use forebay_checkpoint::names::{self, Place};
 use forebay_checkpoint::table::Table;
 use forebay_checkpoint::whole::{self, WholeFile};
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
-use forebay_lake::{Attributes, GetOptions, ListOptions, ListPage, ListedObject, ObjectMeta, UpdateToken};
+use forebay_lake::{GetOptions, ListOptions, ListPage, ListedObject, ObjectMeta};
 use forebay_reservoir::ObjectVersion;
 use futures::TryStreamExt;
 use quick_cache::sync::Cache;
@@ -212,22 +212,14 @@ impl Engine {
             return Ok(None);
         };
         let file = view.files.iter().find(|file| file.name == name);
-        Ok(Some(file.map(|file| ObjectInfo {
-            bucket: bucket.name.clone(),
-            key: key.clone(),
-            domain: bucket.domain,
-            bytes: file.bytes,
-            version: file.version.clone(),
-            modified: view.modified(),
-            attributes: Attributes::default(),
-            token: UpdateToken {
-                etag: None,
-                version: None,
-            },
-            checksums: Vec::new(),
-            part_bytes: Vec::new(),
-            tag_count: 0,
-            id: std::sync::OnceLock::new(),
+        Ok(Some(file.map(|file| {
+            let listed = ListedObject {
+                key: key.clone(),
+                bytes: file.bytes,
+                version: file.version.clone(),
+                modified: view.modified(),
+            };
+            ObjectInfo::listed(bucket, &listed)
         })))
     }
 

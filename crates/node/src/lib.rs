@@ -32,6 +32,8 @@ mod native;
 mod node;
 pub mod options;
 mod parts;
+#[cfg(test)]
+mod test_engine;
 pub mod value;
 mod waiting_room;
 

@@ -7,7 +7,7 @@ mod fixture;
 use std::time::Instant;
 
 use fixture::pattern;
-use fixture::process::{LONG, NodeProcess, ROOT};
+use fixture::process::{LONG, NodeProcess, POINTS, ROOT, all_points};
 use forebay_checkpoint::{Dtype, TensorBox, names};
 use forebay_client::{Client, SaveOptions, StagedIn, TensorPart};
 use forebay_core::wire::SavePhase;
@@ -15,21 +15,6 @@ use forebay_core::{Kind, Result};
 use forebay_steps::Root;
 
 const TENSOR_BYTES: u64 = 1 << 20;
-/// Every point that a save staged in memory comes to, in order.
-const POINTS: [&str; 10] = [
-    "before-lease",
-    "after-lease",
-    "before-file",
-    "after-file",
-    "before-stage",
-    "before-table",
-    "before-record",
-    "before-look",
-    "before-commit",
-    "after-commit",
-];
-/// And those of one that is staged on disk.
-const DISK_POINTS: [&str; 3] = ["nvme-piece", "nvme-before-promise", "nvme-after-promise"];
 /// Pieces of a save: a file and an object.
 const PIECES: u32 = 2;
 
@@ -140,7 +125,7 @@ fn a_node_that_dies_anywhere_leaves_the_old_step_or_the_new_one() {
 
 #[test]
 fn what_was_staged_on_disk_is_finished_after_a_kill_at_any_point() {
-    for label in POINTS.into_iter().chain(DISK_POINTS) {
+    for label in all_points() {
         die_at(label, StagedIn::Nvme);
     }
 }

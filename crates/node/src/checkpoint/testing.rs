@@ -12,9 +12,9 @@ use forebay_core::wire::{
     WrittenFrom,
 };
 use forebay_core::{BucketName, Clock, Result, SystemClock};
-use forebay_engine::{Consistency, Engine, EngineOptions, LakeOptions};
-use forebay_lake::{Faulty, Lake, MemoryLake, SchedulerOptions};
-use forebay_reservoir::{Reservoir, ReservoirOptions, Staging};
+use forebay_engine::Engine;
+use forebay_lake::{Faulty, MemoryLake};
+use forebay_reservoir::Staging;
 use serde_json::Map;
 use tokio::time::Instant;
 
@@ -22,6 +22,7 @@ use super::resume::{LeftBehind, resume};
 use super::run_lake::RunLake;
 use super::save::Save;
 use super::saves::{NewSave, Saves, SavesOptions};
+use crate::test_engine::engine_over;
 
 /// Long enough for any machine.
 pub(super) const LONG: Duration = Duration::from_secs(60);
@@ -43,32 +44,9 @@ impl World {
     pub(super) async fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let reservoir = Reservoir::open(ReservoirOptions {
-            ram_bytes: 64 << 20,
-            nvme_bytes: 0,
-            nvme_dir: dir.path().join("nvme"),
-            scrub_period: Duration::ZERO,
-            read_ahead_bytes_max: 0,
-            write_fill_bytes_max: 0,
-            clock: Arc::clone(&clock),
-        });
         let faulty = Faulty::new(Arc::new(MemoryLake::new()), 1);
-        let lake: Arc<dyn Lake> = Arc::new(faulty.clone());
-        let engine = Engine::new(EngineOptions {
-            lake: LakeOptions {
-                lake,
-                conditional_create: true,
-                conditional_update: true,
-                conditional_delete: true,
-                scheduler: SchedulerOptions::default(),
-            },
-            consistency: Consistency::Always,
-            buckets: Vec::new(),
-            metadata_entries_max: 1000,
-            reservoir: reservoir.await.unwrap(),
-            clock: Arc::clone(&clock),
-        });
-        engine.create_bucket(&bucket()).await.unwrap();
+        let lake = Arc::new(faulty.clone());
+        let engine = engine_over(lake, dir.path(), &bucket(), Arc::clone(&clock)).await;
         Self {
             faulty,
             engine,

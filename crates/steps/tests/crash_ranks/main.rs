@@ -9,10 +9,11 @@ mod job;
 mod stage;
 mod story;
 
+use fixture::process::all_points;
 use stage::play;
-use story::{AGAIN, LATER_MS, POINTS, Story};
+use story::{AGAIN, LATER_MS, Story};
 
-/// How many seeds are tried; more take longer.
+/// How many seeds are tried, more take longer; or which, as in `40..60`.
 const SEEDS: &str = "FOREBAY_CRASH_SEEDS";
 const SEEDS_BY_DEFAULT: u64 = 12;
 
@@ -30,14 +31,14 @@ fn trainer_process() {
 
 #[test]
 fn ranks_of_one_node_that_dies_anywhere_leave_the_old_step_or_the_new_one() {
-    for label in POINTS {
+    for label in all_points() {
         play(&Story::plain(&[0, 0], 0, label));
     }
 }
 
 #[test]
 fn ranks_of_two_nodes_of_which_one_dies_anywhere_leave_the_old_step_or_the_new_one() {
-    for (number, label) in POINTS.into_iter().enumerate() {
+    for (number, label) in all_points().enumerate() {
         play(&Story::plain(&[0, 1], number % 2, label));
         play(&Story::plain(&[0, 1], 1 - number % 2, label));
     }
@@ -45,7 +46,7 @@ fn ranks_of_two_nodes_of_which_one_dies_anywhere_leave_the_old_step_or_the_new_o
 
 #[test]
 fn a_trainer_that_dies_with_its_node_leaves_the_old_step_or_the_new_one() {
-    for label in POINTS {
+    for label in all_points() {
         let story = Story {
             trainer_dies: true,
             ..Story::plain(&[0, 0], 0, label)
@@ -72,10 +73,17 @@ fn ranks_whose_parent_is_pruned_while_they_are_dead_are_finished_without_it() {
 
 #[test]
 fn whoever_dies_where_and_how_often_a_step_is_whole_or_absent() {
-    let seeds = std::env::var(SEEDS).ok().and_then(|text| text.parse().ok());
-    for seed in 0..seeds.unwrap_or(SEEDS_BY_DEFAULT) {
+    for seed in seeds() {
         let story = Story::by_seed(seed);
         println!("seed {seed}: {story:?}");
         play(&story);
     }
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var(SEEDS) else {
+        return 0..SEEDS_BY_DEFAULT;
+    };
+    let (first, end) = text.split_once("..").unwrap_or(("0", &text));
+    first.parse().unwrap()..end.parse().unwrap()
 }

@@ -2,24 +2,10 @@
 
 use forebay_client::StagedIn;
 
+use crate::fixture::process::all_points;
+
 /// Later than any lease.
 pub(crate) const LATER_MS: u64 = 4_000_000_000_000;
-/// Every point that a save staged on disk comes to.
-pub(crate) const POINTS: [&str; 13] = [
-    "before-lease",
-    "after-lease",
-    "nvme-piece",
-    "before-file",
-    "after-file",
-    "nvme-before-promise",
-    "nvme-after-promise",
-    "before-stage",
-    "before-table",
-    "before-record",
-    "before-look",
-    "before-commit",
-    "after-commit",
-];
 /// Those that one comes to which goes on after a restart and finds that its parent is gone.
 pub(crate) const AGAIN: [&str; 6] = [
     "before-lease",
@@ -83,6 +69,7 @@ impl Story {
 
     pub(crate) fn by_seed(seed: u64) -> Self {
         let mut random = Random(seed);
+        let points: Vec<_> = all_points().collect();
         let mut nodes = vec![0];
         for _ in 0..=random.below(3) {
             nodes.push(random.below(2));
@@ -97,7 +84,7 @@ impl Story {
                 StagedIn::Nvme
             },
             victim,
-            label: POINTS[random.below(POINTS.len())],
+            label: points[random.below(points.len())],
             hits: 1 + random.below(3),
             trainer_dies: random.is_one_of(2),
             pruned: match random.below(4) {

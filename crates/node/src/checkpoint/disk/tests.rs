@@ -1,35 +1,12 @@
 //! What may lie in the folder of a save, and what may not.
 
-use forebay_core::wire::{AlarmPolicy, Differential, ObjectName, StagedIn};
-
 use super::*;
+use crate::checkpoint::testing::Rank;
 
 const ID: &str = "a-0000000000000001.0";
 
 fn room() -> Arc<Room> {
     Arc::new(Room::new(u64::MAX))
-}
-
-fn begin() -> BeginSave {
-    BeginSave {
-        root: ObjectName {
-            bucket: "lake".into(),
-            key: "run".into(),
-        },
-        step: 1,
-        attempt: None,
-        rank: 0,
-        world_size: 1,
-        supersede: false,
-        staged: StagedIn::Nvme,
-        sha256: false,
-        alarms: AlarmPolicy::Warn,
-        reuse: true,
-        differential: Differential::Off,
-        deadline_ms: 60_000,
-        metadata: "{}".into(),
-        tree: "null".into(),
-    }
 }
 
 async fn promised(data_dir: &Path) -> Disk {
@@ -39,7 +16,7 @@ async fn promised(data_dir: &Path) -> Disk {
         kind: "bytes".into(),
     };
     disk.write(what, Bytes::from_static(b"state"));
-    disk.promise(ID, "a-0000000000000001", &begin(), Some(0))
+    disk.promise(ID, "a-0000000000000001", &Rank::of(1, 0, 1).begin(), Some(0))
         .await
         .unwrap();
     disk

@@ -46,6 +46,23 @@ fn data_file(rank: &Rank) -> String {
     rank.path(&names::data_file(rank.rank, 0))
 }
 
+/// How a file is not as it was written.
+#[derive(Clone, Copy)]
+enum Lost {
+    Gone,
+    CutOff,
+}
+
+/// Takes the data file of a rank from the lake.
+async fn lose(world: &World, rank: &Rank, how: Lost) {
+    let (lake, path) = (world.lake(), data_file(rank));
+    let lost = match how {
+        Lost::Gone => lake.delete(&path).await,
+        Lost::CutOff => lake.put(&path, &[Bytes::from_static(b"short")]).await,
+    };
+    lost.unwrap();
+}
+
 async fn failed(save: &Save) -> SaveState {
     let state = save.wait(LONG).await;
     assert_eq!(state.phase, SavePhase::Failed, "{state:?}");
@@ -74,20 +91,11 @@ async fn a_resumed_save_whose_record_is_whole_goes_straight_on_to_the_commit() {
 
 #[tokio::test]
 async fn a_resumed_save_writes_again_what_its_record_names_and_the_lake_lost() {
-    for is_shortened in [false, true] {
+    for how in [Lost::Gone, Lost::CutOff] {
         let world = World::new().await;
         let (zero, one) = (Rank::of(2, 0, 2), Rank::of(2, 1, 2));
         one.recorded_and_dead(&world, "b").await;
-        match is_shortened {
-            true => {
-                world
-                    .lake()
-                    .put(&data_file(&one), &[Bytes::from_static(b"short")])
-                    .await
-            }
-            false => world.lake().delete(&data_file(&one)).await,
-        }
-        .unwrap();
+        lose(&world, &one, how).await;
         let resumed = world.restarted("b").await;
         zero.staged(&world, &world.node("a")).await;
         assert!(durable(&resumed.all()[0]).await.files > 0);
@@ -176,20 +184,11 @@ async fn a_record_that_is_replaced_while_rank_0_waits_for_others_is_read_again()
 
 #[tokio::test]
 async fn a_file_that_is_gone_fails_the_save_and_is_named_with_its_rank() {
-    for is_shortened in [false, true] {
+    for how in [Lost::Gone, Lost::CutOff] {
         let world = World::new().await;
         let (zero, one) = (Rank::of(2, 0, 2), Rank::of(2, 1, 2));
         one.recorded_and_dead(&world, "b").await;
-        match is_shortened {
-            true => {
-                world
-                    .lake()
-                    .put(&data_file(&one), &[Bytes::from_static(b"short")])
-                    .await
-            }
-            false => world.lake().delete(&data_file(&one)).await,
-        }
-        .unwrap();
+        lose(&world, &one, how).await;
         let committer = zero.staged(&world, &world.node("a")).await;
         let trouble = failed(&committer).await.trouble.unwrap();
         assert_eq!(trouble.kind, "corrupt", "{trouble:?}");

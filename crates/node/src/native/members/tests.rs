@@ -1,14 +1,11 @@
 //! Shards behind a counted lake: what is found, and what it cost.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use forebay_core::SystemClock;
-use forebay_engine::{Consistency, EngineOptions, LakeOptions};
-use forebay_lake::{Counted, Lake, MemoryLake, PutOptions, SchedulerOptions};
-use forebay_reservoir::{Reservoir, ReservoirOptions};
+use forebay_lake::{Counted, Lake, MemoryLake, PutOptions};
 
 use super::*;
+use crate::test_engine::engine_over;
 
 struct Fixture {
     engine: Arc<Engine>,
@@ -30,30 +27,7 @@ impl Fixture {
         let folder = tempfile::tempdir().unwrap();
         let lake = Arc::new(Counted::new(Arc::new(MemoryLake::new())));
         let clock = Arc::new(SystemClock::new());
-        let reservoir = Reservoir::open(ReservoirOptions {
-            ram_bytes: 128 << 20,
-            nvme_bytes: 0,
-            nvme_dir: folder.path().into(),
-            scrub_period: Duration::ZERO,
-            read_ahead_bytes_max: 0,
-            write_fill_bytes_max: 0,
-            clock: clock.clone(),
-        });
-        let engine = Engine::new(EngineOptions {
-            lake: LakeOptions {
-                lake: lake.clone(),
-                conditional_create: true,
-                conditional_update: true,
-                conditional_delete: true,
-                scheduler: SchedulerOptions::default(),
-            },
-            consistency: Consistency::Always,
-            buckets: Vec::new(),
-            metadata_entries_max: 1000,
-            reservoir: reservoir.await.unwrap(),
-            clock,
-        });
-        engine.create_bucket(&bucket()).await.unwrap();
+        let engine = engine_over(lake.clone(), folder.path(), &bucket(), clock).await;
         Self {
             engine,
             lake,
