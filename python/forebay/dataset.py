@@ -50,9 +50,10 @@ class Dataset:
         borrow_index: Whether places are taken from the `.idx` files that DALI's tools leave beside tar and TFRecord
             shards, instead of reading the shards: it starts at once, and samples have no checksums.
         store_index: Whether a built index is stored beside the data.
-        verify: `True` refuses shards that are not what the `SHA256SUMS` in their folder says; a public key (PEM, or the
-            path of one), or several, refuses also what none of them has signed. Every process that opens the dataset
-            then reads all of it first; no stored index is believed.
+        verify: `True` refuses files that are not what the `SHA256SUMS` in their folder says; a public key (PEM, or the
+            path of one), or several, refuses also what none of them has signed. Of several folders each needs its
+            own, or those of a bucket share one in the folder that they have in common. Every process that opens the
+            dataset then reads all of it first; no stored index is believed.
         progress: Called while an index is built; `True` prints lines to the terminal.
         filter: Only samples for which it holds: `[("label", "==", 3), ("id", "in", [1, 2])]`, of which all must hold,
             or a list of such lists, of which one must (as pyarrow's `filters`). Columns are those of Parquet, or of the

@@ -167,12 +167,14 @@ impl Dataset {
         mut options: DatasetOptions,
         progress: Option<OnProgress<'_>>,
     ) -> Result<Self> {
-        let source = source::find(client, names, options.format)?;
-        let trusted = Trusted::read(client, &source, &mut options)?;
+        let (mut source, origins) = source::find(client, names, options.format)?;
+        let trusted = Trusted::read(client, &source, origins, &mut options)?;
+        if let (Some(trusted), Source::Raw(folders)) = (&trusted, &mut source) {
+            trusted.check_files(client, folders, &options, progress)?;
+        }
         let (index, origin) = indexing::open(client, &source, &options, progress)?;
-        if let Some(trusted) = trusted {
-            let is_folder = names.iter().any(|name| name.as_ref().ends_with('/'));
-            trusted.check(&index, is_folder)?;
+        if let (Some(trusted), Source::Shards { base, .. }) = (&trusted, &source) {
+            trusted.check_shards(&index, base)?;
         }
         let shards = places(&index, &source)?;
         let shape = shape(&index, &shards)?;

@@ -2,7 +2,7 @@
 //!
 //! An index is believed only if every shard has the name, size and version that it was built from. What does not fit is built anew, shard by
 //! shard (`indexing/build.rs`), and the whole stored again (`indexing/stored.rs`). Of raw folders the index is their listing, which has to be asked for
-//! anyway to know whether something changed: it is built each time, in memory, and has no CRCs of its own. So it is with what was borrowed from other tools
+//! anyway to know whether something changed: it is built each time, in memory, and has no CRCs of its own unless the files were verified. So it is with what was borrowed from other tools
 //! (`indexing/borrowed.rs`).
 
 mod borrowed;
@@ -19,6 +19,9 @@ use crate::DatasetOptions;
 use crate::source::{Base, RawFolder, ShardObject, Source};
 use build::Built;
 use stored::{Place, Stored, Written};
+
+/// Threads that read the data, at most.
+pub(crate) const THREADS_MAX: usize = 64;
 
 /// What is done if there is no index, or one that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,12 +94,12 @@ fn raw(folders: &[RawFolder], options: &DatasetOptions) -> Result<Index> {
     let mut index = IndexBuilder::new();
     for folder in folders {
         let mut builder = RawBuilder::new(&folder.prefix, options.labels.clone());
-        for object in &folder.objects {
+        for (number, object) in folder.objects.iter().enumerate() {
             builder.object(&RawObject {
                 name: object.key.get(folder.prefix.len()..).unwrap_or_default(),
                 bytes: object.bytes,
                 version: &object.version,
-                crc32c: None,
+                crc32c: folder.crcs.get(number).copied(),
             })?;
         }
         index.add(builder.finish()?)?;

@@ -8,6 +8,7 @@ mod find;
 
 use forebay_client::{ListedObject, Name, ObjectName};
 use forebay_core::Result;
+use forebay_dataset::manifest::Digest;
 use forebay_dataset::mds::MdsFile;
 use forebay_dataset::shard::{Codec, Format};
 
@@ -36,6 +37,17 @@ pub(crate) struct RawFolder {
     pub(crate) prefix: String,
     /// Keys are whole.
     pub(crate) objects: Vec<ListedObject>,
+    /// CRC32C of each object, if they were read; else empty.
+    pub(crate) crcs: Vec<u32>,
+}
+
+/// What was named: what somebody has to vouch for if the data is verified.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Origins {
+    /// Whole folders: bucket, and prefix with its slash.
+    pub(crate) folders: Vec<(String, String)>,
+    /// Documents that say which shards there are, as they were read.
+    pub(crate) documents: Vec<(Name, Digest)>,
 }
 
 /// All of a dataset.
@@ -106,11 +118,6 @@ impl Base {
         Ok(name?.to_wire())
     }
 
-    /// Whether all shards lie in one bucket.
-    pub(crate) fn is_one_bucket(&self) -> bool {
-        self.bucket.is_some()
-    }
-
     /// Bucket and folder in which things about the dataset are kept.
     pub(crate) fn home(&self) -> (&str, &str) {
         match &self.bucket {
@@ -121,7 +128,7 @@ impl Base {
 }
 
 /// Everything up to the last slash.
-fn folder_of(key: &str) -> &str {
+pub(crate) fn folder_of(key: &str) -> &str {
     &key[..key.rfind('/').map_or(0, |slash| slash + 1)]
 }
 

@@ -1,22 +1,29 @@
 //! Refuses data that is not what its `SHA256SUMS` says, or that nobody trusted has signed.
 //!
-//! Poisoned training data is the threat: somebody who can write to the lake changes shards, adds or removes some. Such a person can write the stored
-//! index too, so it is not believed here: all shards are read and hashed when the dataset is opened, in the versions that are read from then on, and
-//! their digests compared with the manifest in the folder that the shards have in common.
+//! Poisoned training data is the threat: somebody who can write to the lake changes files, adds or removes some. Such a person can write the stored
+//! index too, so it is not believed here: everything is read and hashed when the dataset is opened, in the versions that are read from then on, and the
+//! digests are compared with the manifests (`trust/homes.rs` says which ones). Shards are hashed while they are indexed, raw files by `trust/files.rs`,
+//! documents that list shards when they are read. Memory: the manifests, and four bytes for each raw file.
 
-use forebay_client::{Client, ItemRange, Name};
+mod files;
+mod homes;
+
+use forebay_client::{Client, ItemRange, Name, View};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::Index;
 use forebay_dataset::manifest::{
-    Digest, Extra, Hasher, Manifest, PublicKey, SIGNATURE_FILE, SUMS_FILE, verify,
+    Check, Digest, Extra, Manifest, PublicKey, SIGNATURE_FILE, SUMS_FILE, verify,
 };
 use forebay_dataset::shard::Format;
 
 use crate::dataset::DatasetOptions;
-use crate::indexing::Rebuild;
-use crate::source::{Base, Source};
+use crate::indexing::{OnProgress, Rebuild};
+use crate::source::{Base, Origins, RawFolder, Source};
+use homes::{Folder, choices};
 
-const MDS_INDEX: &str = "index.json";
+/// A manifest is not larger: about five million files.
+const SUMS_BYTES_MAX: u64 = 512 << 20;
+const SIGNATURES_BYTES_MAX: u64 = 1 << 20;
 
 /// What data has to be.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,21 +37,27 @@ pub enum Verify {
     Signed(Vec<PublicKey>),
 }
 
-/// A manifest that is believed, and where it lies.
-pub(crate) struct Trusted<'a> {
-    client: &'a Client,
-    base: &'a Base,
+/// Manifests that are believed, and what they have to vouch for.
+pub(crate) struct Trusted {
+    /// Sorted by bucket and folder; none lies in another.
+    homes: Vec<Home>,
+    origins: Origins,
+}
+
+/// A folder and its manifest.
+struct Home {
+    folder: Folder,
     manifest: Manifest,
 }
 
-impl<'a> Trusted<'a> {
-    /// The manifest of what was found; `None` if nothing has to be verified. Sets the options so that all bytes are read.
+impl Trusted {
+    /// The manifests of what was found; `None` if nothing has to be verified. Sets the options so that all bytes are read.
     ///
-    /// Errors: `NotFound` without manifest or signature, `Denied` if nobody trusted has signed, `Checksum` if it was changed since, `Unsupported` for raw files
-    /// and shards of several buckets.
+    /// Errors: `NotFound` without manifest or signature, `Denied` if nobody trusted has signed, `Checksum` if it was changed since.
     pub(crate) fn read(
-        client: &'a Client,
-        source: &'a Source,
+        client: &Client,
+        source: &Source,
+        origins: Origins,
         options: &mut DatasetOptions,
     ) -> Result<Option<Self>> {
         if options.verify == Verify::Nothing {
@@ -54,76 +67,156 @@ impl<'a> Trusted<'a> {
             let message = "data that is verified is read when it is opened: it cannot have a borrowed index or index=\"never\"";
             return Err(Error::new(Kind::InvalidInput, message));
         }
-        let base = match source {
-            Source::Shards { base, .. } if base.is_one_bucket() => base,
-            _ => {
-                let message = "only shards in one bucket are verified when they are opened; pack raw files, or run: forebay dataset verify URL";
-                return Err(Error::new(Kind::Unsupported, message));
+        let mut homes = Vec::new();
+        for choice in choices(source, &origins) {
+            if let Some(shared) = choice.shared
+                && let Some(home) = Home::read(client, shared, &options.verify)?
+            {
+                homes.push(home);
+                continue;
             }
-        };
-        let text = document(client, base, SUMS_FILE)?.ok_or_else(|| {
-            let message = "the data has no SHA256SUMS; write it: forebay dataset manifest URL";
-            Error::new(Kind::NotFound, message).with("folder", base.home().1)
-        })?;
-        if let Verify::Signed(keys) = &options.verify {
-            let signatures = document(client, base, SIGNATURE_FILE)?.ok_or_else(|| {
-                let message =
-                    "the SHA256SUMS of the data is not signed; sign it: forebay dataset manifest URL --sign KEYFILE";
-                Error::new(Kind::NotFound, message).with("folder", base.home().1)
-            })?;
-            verify(&text, &String::from_utf8_lossy(&signatures), keys)?;
+            for folder in choice.folders {
+                let missing = || {
+                    let message = "the data has no SHA256SUMS; write it: forebay dataset manifest URL";
+                    Error::new(Kind::NotFound, message).with("folder", folder.to_string())
+                };
+                let home = Home::read(client, folder.clone(), &options.verify)?;
+                homes.push(home.ok_or_else(missing)?);
+            }
         }
         (options.rebuild, options.store, options.with_sha256) = (Rebuild::Always, false, true);
-        let manifest = Manifest::parse(&text)?;
-        Ok(Some(Self {
-            client,
-            base,
-            manifest,
-        }))
+        Ok(Some(Self { homes, origins }))
     }
 
-    /// Compares what was read with the manifest. Of a whole folder nothing may be missing.
+    /// Compares the shards that were indexed with the manifests. Of whole folders nothing may be missing.
     ///
-    /// Errors: `Checksum` if bytes differ, `Changed` if a shard is not in the manifest, `NotFound` if one of it is not there.
-    pub(crate) fn check(&self, index: &Index, is_folder: bool) -> Result<()> {
-        let mut check = self.manifest.check();
-        let mut is_mds = false;
+    /// Errors: `Checksum` if bytes differ, `Changed` if a shard is not in its manifest, `NotFound` if one of it is not there.
+    pub(crate) fn check_shards(&self, index: &Index, base: &Base) -> Result<()> {
+        let mut audit = self.audit();
         let mut kinds = Vec::new();
         for shard in index.head().shards() {
             let record = shard?.record();
-            is_mds |= record.format == Format::Mds;
             let kind = Format::of_name(&record.name);
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }
             let unread = || Error::new(Kind::Internal, "a shard was not hashed").with("shard", &record.name);
-            check.found(&record.name, Digest(record.sha256.ok_or_else(unread)?));
+            let digest = Digest(record.sha256.ok_or_else(unread)?);
+            let object = base.absolute(&record.name)?;
+            audit.found(&object.bucket, &object.key, digest)?;
         }
-        // It says which shards there are and how their columns are read.
-        if is_mds && let Some(document) = document(self.client, self.base, MDS_INDEX)? {
-            let mut hasher = Hasher::new();
-            hasher.push(&document);
-            check.found(MDS_INDEX, hasher.finish());
-        }
-        let mut report = check.finish();
         // A manifest may name other files too, such as a description of the data.
-        report
-            .missing
-            .retain(|name| is_folder && kinds.contains(&Format::of_name(name)));
-        let about = |error: Error| error.with("folder", self.base.home().1);
-        report.require(Extra::Refuse).map_err(about)
+        audit.finish(|name| kinds.contains(&Format::of_name(name)))
+    }
+
+    /// Reads all files of raw folders and compares them with the manifests; notes their checksums for the index.
+    ///
+    /// Errors: those of [`Self::check_shards`]; `Cancelled` if somebody wants to stop.
+    pub(crate) fn check_files(
+        &self,
+        client: &Client,
+        folders: &mut [RawFolder],
+        options: &DatasetOptions,
+        progress: Option<OnProgress<'_>>,
+    ) -> Result<()> {
+        let crcs = files::hash(client, folders, options, progress, self.audit())?;
+        for (folder, crcs) in folders.iter_mut().zip(crcs) {
+            folder.crcs = crcs;
+        }
+        Ok(())
+    }
+
+    fn audit(&self) -> Audit<'_> {
+        Audit {
+            trusted: self,
+            checks: self.homes.iter().map(|home| home.manifest.check()).collect(),
+        }
+    }
+
+    /// The number of the home of an object: the last one that is not behind its key, since none lies in another.
+    fn home(&self, bucket: &str, key: &str) -> Option<usize> {
+        let before =
+            |home: &Home| (home.folder.bucket.as_str(), home.folder.prefix.as_str()) <= (bucket, key);
+        let number = self.homes.partition_point(before).checked_sub(1)?;
+        self.homes[number].folder.holds(bucket, key).then_some(number)
     }
 }
 
-/// A document in the folder of the shards.
-fn document(client: &Client, base: &Base, name: &str) -> Result<Option<Vec<u8>>> {
-    let (bucket, folder) = base.home();
-    match client.get(
-        &Name::new(bucket, &format!("{folder}{name}"))?,
-        ItemRange::Whole,
-        None,
-    ) {
-        Ok(view) => Ok(Some(view.to_vec())),
+impl Home {
+    /// The folder with its manifest, if it has one.
+    fn read(client: &Client, folder: Folder, wanted: &Verify) -> Result<Option<Self>> {
+        let Some(text) = document(client, &folder, SUMS_FILE, SUMS_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let about = |error: Error| error.with("folder", folder.to_string());
+        if let Verify::Signed(keys) = wanted {
+            let signatures = document(client, &folder, SIGNATURE_FILE, SIGNATURES_BYTES_MAX)?;
+            let signatures = signatures.ok_or_else(|| {
+                let message =
+                    "the SHA256SUMS of the data is not signed; sign it: forebay dataset manifest URL --sign KEYFILE";
+                about(Error::new(Kind::NotFound, message))
+            })?;
+            verify(&text, &String::from_utf8_lossy(&signatures), keys).map_err(about)?;
+        }
+        let manifest = Manifest::parse(&text).map_err(about)?;
+        Ok(Some(Self { folder, manifest }))
+    }
+}
+
+/// One comparison of what is there with all manifests.
+struct Audit<'a> {
+    trusted: &'a Trusted,
+    /// One for each home.
+    checks: Vec<Check<'a>>,
+}
+
+impl Audit<'_> {
+    /// Judges an object.
+    fn found(&mut self, bucket: &str, key: &str, digest: Digest) -> Result<()> {
+        let number = self.trusted.home(bucket, key).ok_or_else(|| {
+            let message = "a file lies in no folder that a manifest vouches for";
+            Error::new(Kind::Internal, message).with("object", format!("{bucket}/{key}"))
+        })?;
+        let below = &key[self.trusted.homes[number].folder.prefix.len()..];
+        self.checks[number].found(below, digest);
+        Ok(())
+    }
+
+    /// An error unless all is as the manifests say; `is_data` tells which files of a manifest have to be there, if their whole folder was named.
+    fn finish(mut self, is_data: impl Fn(&str) -> bool) -> Result<()> {
+        for (name, digest) in &self.trusted.origins.documents {
+            self.found(name.bucket(), name.key(), *digest)?;
+        }
+        let named = &self.trusted.origins.folders;
+        for (home, check) in self.trusted.homes.iter().zip(self.checks) {
+            let Folder { bucket, prefix } = &home.folder;
+            let mut report = check.finish();
+            report.missing.retain(|name| {
+                let key = format!("{prefix}{name}");
+                let below =
+                    |(of, folder): &(String, String)| of == bucket && key.starts_with(folder.as_str());
+                is_data(name) && named.iter().any(below)
+            });
+            let about = |error: Error| error.with("folder", home.folder.to_string());
+            report.require(Extra::Refuse).map_err(about)?;
+        }
+        Ok(())
+    }
+}
+
+/// A document in a folder.
+fn document(client: &Client, folder: &Folder, name: &str, bytes_max: u64) -> Result<Option<View>> {
+    let name = Name::new(&folder.bucket, &format!("{}{name}", folder.prefix))?;
+    let found = client.stat(&name).and_then(|stat| {
+        if stat.bytes > bytes_max {
+            let message = "the document is too large to be what its name says; write it again: forebay dataset manifest URL";
+            let error = Error::new(Kind::InvalidInput, message).with("object", &name);
+            return Err(error.with("bytes", stat.bytes).with("bytes_max", bytes_max));
+        }
+        client.get(&name, ItemRange::Whole, Some(&stat.version))
+    });
+    match found {
+        Ok(view) => Ok(Some(view)),
         Err(error) if error.kind() == Kind::NotFound => Ok(None),
         Err(error) => Err(error),
     }

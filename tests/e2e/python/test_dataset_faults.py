@@ -186,3 +186,35 @@ def test_data_that_nobody_trusted_has_signed_is_refused(shared_embedded, tmp_pat
     for verify in (True, ours):
         with pytest.raises(forebay.ChecksumError, match=r"1\.tar"):
             samples(verify)
+
+
+def test_raw_files_and_several_buckets_are_verified(shared_embedded, tmp_path):
+    def vouched(bucket):
+        data = tmp_path / bucket
+        for kind in ("cat", "dog"):
+            (data / kind).mkdir(parents=True)
+            for number in range(3):
+                (data / kind / f"{number}.jpg").write_bytes(picture(number))
+        manifest = [binary(), "dataset", "manifest", str(data)]
+        subprocess.run(manifest, check=True, capture_output=True, timeout=60)
+        shared_embedded.create_bucket(bucket)
+        for path in data.rglob("*"):
+            if path.is_file():
+                shared_embedded.put(f"{bucket}/{path.relative_to(data)}", path.read_bytes())
+
+    def opened():
+        return forebay.Dataset(["raw-one/", "raw-two/"], node=shared_embedded, labels="folder", verify=True)
+
+    vouched("raw-one")
+    vouched("raw-two")
+    ds = opened()
+    assert len(ds) == 12
+    assert bytes(ds[4]["data"]) == picture(1)
+    shared_embedded.put("raw-two/dog/1.jpg", picture(7))
+    with pytest.raises(forebay.ChangedError):
+        ds[10]
+    with pytest.raises(forebay.ChecksumError, match=r"dog/1\.jpg"):
+        len(opened())
+    shared_embedded.delete("raw-two/SHA256SUMS")
+    with pytest.raises(forebay.NotFoundError, match="raw-two"):
+        len(opened())

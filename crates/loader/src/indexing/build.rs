@@ -16,14 +16,12 @@ use forebay_dataset::parquet::index_file;
 use forebay_dataset::scan::{ScanOptions, ShardScan};
 use forebay_dataset::shard::{Format, ShardRecord};
 
-use super::{Indexing, Progress, borrowed};
+use super::{Indexing, Progress, THREADS_MAX, borrowed};
 use crate::rows::tables::Table;
 use crate::source::ShardObject;
 
 /// One request for bytes of a shard.
 const RANGE_BYTES: u64 = 8 << 20;
-/// Threads, at most.
-const THREADS_MAX: usize = 64;
 
 /// What was built.
 pub(super) struct Built {

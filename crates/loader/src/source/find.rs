@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use forebay_client::{Client, Entry, ItemRange, ListOptions, ListedObject, Name};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::foreign::{WidsShard, wids};
-use forebay_dataset::manifest::{SIGNATURE_FILE, SUMS_FILE};
+use forebay_dataset::manifest::{Digest, Hasher, SIGNATURE_FILE, SUMS_FILE};
 use forebay_dataset::mds::MdsIndex;
 use forebay_dataset::shard::Format;
 
-use super::{Base, RawFolder, ShardObject, Source};
+use super::{Base, Origins, RawFolder, ShardObject, Source};
 use crate::pattern::expand;
 
 /// Names that are asked for each.
@@ -27,10 +27,14 @@ const DOCUMENT: &str = ".json";
 /// There while `forebay dataset pack` writes the folder (docs/formats/dataset-pack.md).
 const PACKING: [&str; 2] = [".forebay/packing", ".forebay-dataset/packing"];
 
-/// The dataset behind these names. `format` overrules what endings suggest.
+/// The dataset behind these names, and what of it was named. `format` overrules what endings suggest.
 ///
 /// Errors: `NotFound` names what is missing; `InvalidInput` if the format cannot be known.
-pub(crate) fn find<S: AsRef<str>>(client: &Client, patterns: &[S], format: Option<Format>) -> Result<Source> {
+pub(crate) fn find<S: AsRef<str>>(
+    client: &Client,
+    patterns: &[S],
+    format: Option<Format>,
+) -> Result<(Source, Origins)> {
     let names = expand(patterns)?;
     if names.is_empty() {
         return Err(Error::new(
@@ -38,6 +42,7 @@ pub(crate) fn find<S: AsRef<str>>(client: &Client, patterns: &[S], format: Optio
             "a dataset needs at least one name",
         ));
     }
+    let mut origins = Origins::default();
     let mut parts = Vec::new();
     let mut objects = Vec::new();
     for name in names {
@@ -48,21 +53,21 @@ pub(crate) fn find<S: AsRef<str>>(client: &Client, patterns: &[S], format: Optio
             .transpose()?;
         if plain.ends_with('/') || !plain.contains('/') {
             flush(client, &mut objects, format, &mut parts)?;
-            parts.push(folder(client, plain, format)?);
+            parts.push(folder(client, plain, format, &mut origins)?);
         } else if let Some(document) = document {
             flush(client, &mut objects, format, &mut parts)?;
-            parts.push(shards_of(client, plain, document, format)?);
+            parts.push(shards_of(client, plain, document, format, &mut origins)?);
         } else {
             objects.push(Name::parse(&name)?);
         }
     }
     flush(client, &mut objects, format, &mut parts)?;
-    join(parts)
+    Ok((join(parts)?, origins))
 }
 
 /// A document that lists shards.
 enum Document {
-    Wids(Vec<WidsShard>),
+    Wids(Vec<WidsShard>, Digest),
     /// The `index.json` of an MDS folder.
     Mds,
 }
@@ -72,18 +77,27 @@ fn listed(client: &Client, name: &str) -> Result<Document> {
     let name = Name::parse(name)?;
     let document = client.get(&name, ItemRange::Whole, None)?;
     match wids(&document) {
-        Ok(shards) => Ok(Document::Wids(shards)),
+        Ok(shards) => Ok(Document::Wids(shards, digest(&document))),
         Err(_) if name.key().ends_with(MDS_INDEX) && MdsIndex::parse(&document).is_ok() => Ok(Document::Mds),
         Err(error) => Err(error.with("object", name)),
     }
 }
 
 /// The shards that a document lists, which lie where it lies unless it says otherwise.
-fn shards_of(client: &Client, plain: &str, document: Document, format: Option<Format>) -> Result<Part> {
+fn shards_of(
+    client: &Client,
+    plain: &str,
+    document: Document,
+    format: Option<Format>,
+    origins: &mut Origins,
+) -> Result<Part> {
     let folder_end = plain.rfind('/').map_or(0, |slash| slash + 1);
     let shards = match document {
-        Document::Mds => return folder(client, &plain[..folder_end], Some(Format::Mds)),
-        Document::Wids(shards) => shards,
+        Document::Mds => return folder(client, &plain[..folder_end], Some(Format::Mds), origins),
+        Document::Wids(shards, digest) => {
+            origins.documents.push((Name::parse(plain)?, digest));
+            shards
+        }
     };
     let mut names = Vec::with_capacity(shards.len());
     for shard in &shards {
@@ -276,9 +290,16 @@ fn format_of(name: &Name, given: Option<Format>) -> Result<Format> {
     })
 }
 
+fn digest(document: &[u8]) -> Digest {
+    let mut hasher = Hasher::new();
+    hasher.push(document);
+    hasher.finish()
+}
+
 /// Everything below a folder.
-fn folder(client: &Client, plain: &str, format: Option<Format>) -> Result<Part> {
+fn folder(client: &Client, plain: &str, format: Option<Format>, origins: &mut Origins) -> Result<Part> {
     let (bucket, prefix) = plain.split_once('/').unwrap_or((plain, ""));
+    origins.folders.push((bucket.to_owned(), prefix.to_owned()));
     let mut objects = Vec::new();
     each_object(client, bucket, prefix, |object| {
         let below = object.key.get(prefix.len()..).unwrap_or_default();
@@ -301,9 +322,13 @@ fn folder(client: &Client, plain: &str, format: Option<Format>) -> Result<Part> 
     let index_json = format!("{prefix}{MDS_INDEX}");
     let has_index = objects.iter().any(|object| object.key == index_json);
     if has_index && matches!(format, None | Some(Format::Mds)) {
-        let document = client.get(&Name::new(bucket, &index_json)?, ItemRange::Whole, None)?;
+        let name = Name::new(bucket, &index_json)?;
+        let document = client.get(&name, ItemRange::Whole, None)?;
         match MdsIndex::parse(&document) {
-            Ok(index) => return mds(&index, bucket, prefix, &objects),
+            Ok(index) => {
+                origins.documents.push((name, digest(&document)));
+                return mds(&index, bucket, prefix, &objects);
+            }
             // Many things are called index.json.
             Err(error) if format.is_some() || error.kind() == Kind::Unsupported => {
                 return Err(error.with("object", index_json));
@@ -316,6 +341,7 @@ fn folder(client: &Client, plain: &str, format: Option<Format>) -> Result<Part> 
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
             objects,
+            crcs: Vec::new(),
         })),
         format => pick(bucket, objects, format).map(|shards| Part::Shards(shards, Vec::new())),
     }
