@@ -13,7 +13,7 @@ use crate::json::Json;
 use crate::npy;
 
 /// How the bytes of a field are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Decoder {
     /// A whole number in digits.
     Int,

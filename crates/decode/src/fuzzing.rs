@@ -3,7 +3,7 @@
 use crate::{Decoder, Value};
 
 /// Decoders that are tried.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "json",
     "npy",
     "str",
@@ -11,6 +11,7 @@ const NAMES: [&str; 8] = [
     "image:max_pixels=65536",
     "rgb:short=16,crop=16,max_pixels=65536",
     "gray:7x5,max_pixels=65536",
+    "image:random_resized_crop=6x5,ratio=1/9..9,max_pixels=65536",
     "image:exif,short=9,random_crop=8,random_flip,max_pixels=65536",
 ];
 

@@ -22,7 +22,7 @@ pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
 const SIDE_MAX: usize = 1 << 20;
 
 /// How pictures are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ImageDecoder {
     channels: Channels,
     steps: Vec<Step>,

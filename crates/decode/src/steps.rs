@@ -1,9 +1,12 @@
-//! What is done to a picture after it was decoded: `224x224`, `short=256`, `cover=224x224`, `crop=224`, `random_crop=224`, `random_flip`.
+//! What is done to a picture after it was decoded: `224x224`, `short=256`, `cover=224x224`, `crop=224`, `random_crop=224`,
+//! `random_resized_crop=224` (`steps/resized_crop.rs`), `random_flip`.
 //!
 //! Random steps are functions of a number that is drawn for the sample, so fields of one sample (a picture and its mask) are cut and mirrored alike.
 //!
 //! Sizes are height by width, as in the shape of the array. Resizing is bilinear over all pixels that a new one covers (as Pillow and torchvision
 //! with antialiasing do it); colours with alpha are weighted by it. Cutting takes the middle, where torchvision's `CenterCrop` takes it.
+
+mod resized_crop;
 
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
@@ -11,6 +14,7 @@ use forebay_core::{Error, Kind, Result};
 
 use crate::image::Pixels;
 use crate::orientation::Orientation;
+use resized_crop::ResizedCrop;
 
 /// Steps of one picture.
 const STEPS_MAX: usize = 8;
@@ -20,7 +24,7 @@ const SIDE_MAX: u32 = 65_535;
 const BETWEEN_TIMES_MAX: u64 = 4;
 
 /// One step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Step {
     /// To this size, whatever the proportions.
     Resize(Size),
@@ -32,6 +36,8 @@ pub(crate) enum Step {
     Crop(Size),
     /// A part anywhere.
     RandomCrop(Size),
+    /// A part anywhere, of random size and proportions, resized.
+    RandomResizedCrop(ResizedCrop),
     /// Mirrored, every second time.
     RandomFlip,
 }
@@ -58,7 +64,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
     let mut parsed = Parsed::default();
     for word in text.split(',').map(str::trim) {
         let wrong = || {
-            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square), random_crop=224x224, random_flip, exif and max_pixels=200000000";
+            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square), random_crop=224x224, random_resized_crop=224 (then scale=0.08..1 and ratio=3/4..4/3 if others are wanted), random_flip, exif and max_pixels=200000000";
             Error::new(Kind::InvalidInput, message).with("step", word)
         };
         let (name, value) = word.split_once('=').unwrap_or(("", word));
@@ -73,6 +79,19 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
             "cover" => Step::Cover(size(value).ok_or_else(wrong)?),
             "crop" => Step::Crop(size(value).ok_or_else(wrong)?),
             "random_crop" => Step::RandomCrop(size(value).ok_or_else(wrong)?),
+            "random_resized_crop" => {
+                Step::RandomResizedCrop(ResizedCrop::new(size(value).ok_or_else(wrong)?))
+            }
+            "scale" | "ratio" => {
+                let is_set = match parsed.steps.last_mut() {
+                    Some(Step::RandomResizedCrop(crop)) => crop.set(name, value),
+                    _ => false,
+                };
+                if is_set {
+                    continue;
+                }
+                return Err(wrong());
+            }
             "max_pixels" => {
                 parsed.pixels_max = Some(
                     value
@@ -128,6 +147,13 @@ impl Step {
                 }
                 None => crop(pixels, size, half),
             },
+            Self::RandomResizedCrop(wanted) => {
+                let Pixels { height, width, .. } = pixels;
+                let part = wanted.part(Size { height, width }, draw);
+                let mut corner = [part.top, part.left].into_iter();
+                let cut = crop(pixels, part.size, |_| corner.next().unwrap_or_default())?;
+                resize(&cut, wanted.size, ResizeOptions::new(), pixels_max)
+            }
             // The lowest bit, which hardly moves a cut.
             Self::RandomFlip if draw.is_some_and(|draw| draw & 1 == 1) => {
                 Ok(Orientation::MIRRORED.apply(pixels))
@@ -290,6 +316,25 @@ mod tests {
         assert_eq!(cut(Some(u64::MAX)), [22, 23, 24, 32, 33, 34]);
         let error = drawn("random_crop=5", picture(4, 9), Some(1)).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn a_random_part_is_resized_to_what_was_asked_for() {
+        let steps = "random_resized_crop=3x4,scale=0.5..1,ratio=1..2";
+        let cut = |draw| drawn(steps, picture(6, 9), draw).unwrap();
+        let found: std::collections::BTreeSet<Vec<u8>> = (0..50).map(|draw| cut(Some(draw)).bytes).collect();
+        assert!(found.len() > 20, "{}", found.len());
+        assert_eq!((cut(Some(5)).height, cut(Some(5)).width), (3, 4));
+        // Without a draw all of it, since its proportions are allowed.
+        assert_eq!(cut(None), apply("3x4", picture(6, 9)).unwrap());
+        assert_eq!(apply("random_resized_crop=2", picture(4, 40)).unwrap().width, 2);
+        for wrong in [
+            "scale=0.5..1",
+            "short=4,ratio=1..2",
+            "random_resized_crop=4,scale=2..1",
+        ] {
+            assert_eq!(parse(wrong).unwrap_err().kind(), Kind::InvalidInput, "{wrong}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::dataset::Dataset;
 use crate::sample::SampleBytes;
 
 /// A field and how it is decoded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FieldDecoder {
     /// Its name.
     pub field: Arc<str>,

@@ -149,6 +149,24 @@ def test_random_cuts_resume_on_another_world_size(shared_embedded):
     assert np.array_equal(ds[0]["img"], np.asarray(Image.open(io.BytesIO(body)))[4:36, 4:36])
 
 
+def test_random_resized_cuts_follow_seed_epoch_and_position(shared_embedded):
+    body = encoded(surface(0, (90, 40), "RGB"), "PNG")
+    steps = "rgb:random_resized_crop=24x20,scale=0.2..0.9,ratio=3/4..4/3,random_flip"
+    ds = dataset(shared_embedded, "resized-cuts", [body] * 48, steps)
+    options = {"shuffle": "window", "seed": 5}
+    loader = ds.loader(batch_size=16, **options)
+    whole = np.concatenate([batch["img"] for batch in loader])
+    assert whole.shape == (48, 24, 20, 3)
+    assert len({one.tobytes() for one in whole}) > 40
+    ranks = [ds.loader(batch_size=8, rank=rank, world_size=2, **options) for rank in range(2)]
+    steps = zip(*([batch["img"] for batch in rank] for rank in ranks), strict=True)
+    assert np.array_equal(np.concatenate([part for step in steps for part in step]), whole)
+    assert not np.array_equal(np.concatenate([batch["img"] for batch in loader]), whole)
+    # By number there is no epoch: the middle, with the proportions that are nearest.
+    middle = Image.open(io.BytesIO(body)).crop((18, 0, 71, 40)).resize((20, 24), Image.Resampling.BILINEAR)
+    assert difference(ds[0]["img"], np.asarray(middle)) <= 1
+
+
 def test_pictures_of_one_size_are_one_array_and_others_a_list(shared_embedded):
     bodies = [encoded(surface(number, (40 + number // 4, 30), "RGB"), "PNG") for number in range(8)]
     ds = dataset(shared_embedded, "packing", bodies, "rgb")
