@@ -5,8 +5,11 @@
 //! bytes, always: no dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how long a sample will be (of Parquet about), so shards can be
 //! cut and announced in advance; MDS needs that, because its offsets come first.
 //!
+//! Where a format is compressed as a whole (`gzip.rs`), that is done to the bytes on their way out.
+//!
 //! Life cycle: [`PackFormat::writer`] with the sizes of all samples of the shard, `start`, `sample` for each, `finish`.
 
+mod gzip;
 mod mds;
 mod parquet;
 mod tar;
@@ -52,6 +55,8 @@ pub enum PackFormat {
     /// An `Example` with one byte string per field per record; records that are records already stay as they are. Fields of these names come
     /// as whole features ([`feature`]).
     TfRecord(Vec<String>),
+    /// The same, compressed as a whole, as TensorFlow's `compression_type="GZIP"`.
+    TfRecordGzip(Vec<String>),
     /// MosaicML's shards; every sample has these columns.
     Mds(Vec<MdsColumn>),
     /// Rows with these columns; a field that a sample lacks is null.
@@ -64,7 +69,7 @@ impl PackFormat {
     pub fn format(&self) -> Format {
         match self {
             Self::Tar => Format::Tar,
-            Self::TfRecord(_) => Format::TfRecord,
+            Self::TfRecord(_) | Self::TfRecordGzip(_) => Format::TfRecord,
             Self::Mds(_) => Format::Mds,
             Self::Parquet(_) => Format::Parquet,
         }
@@ -76,6 +81,7 @@ impl PackFormat {
         match self {
             Self::Tar => format!("shard-{number:06}.tar"),
             Self::TfRecord(_) => format!("shard-{number:06}.tfrecord"),
+            Self::TfRecordGzip(_) => format!("shard-{number:06}.tfrecord.gz"),
             Self::Parquet(_) => format!("shard-{number:06}.parquet"),
             // As the library calls them.
             Self::Mds(_) => format!("shard.{number:05}.mds"),
@@ -86,24 +92,26 @@ impl PackFormat {
     #[must_use]
     pub fn shard_bytes_max(&self) -> u64 {
         match self {
-            Self::Tar | Self::TfRecord(_) | Self::Parquet(_) => u64::MAX,
             Self::Mds(_) => u64::from(u32::MAX),
+            _ => u64::MAX,
         }
     }
 
     /// Whether [`PackFormat::sample_bytes`] is right to the byte.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        !matches!(self, Self::Parquet(_))
+        !matches!(self, Self::Parquet(_) | Self::TfRecordGzip(_))
     }
 
-    /// How many bytes a sample adds to a shard.
+    /// How many bytes a sample adds to a shard, before the shard is compressed.
     ///
     /// Errors: `InvalidInput` if the format cannot hold it, with key or field and what to do.
     pub fn sample_bytes(&self, sample: &SampleShape<'_>) -> Result<u64> {
         let bytes = match self {
             Self::Tar => tar::sample_bytes(sample),
-            Self::TfRecord(features) => Ok(tfrecord::sample_bytes(features, sample)),
+            Self::TfRecord(features) | Self::TfRecordGzip(features) => {
+                Ok(tfrecord::sample_bytes(features, sample))
+            }
             Self::Parquet(columns) => Ok(parquet::sample_bytes(columns, sample)),
             Self::Mds(columns) => mds::sample_bytes(columns, sample),
         };
@@ -115,7 +123,7 @@ impl PackFormat {
     pub fn overhead_bytes(&self, samples: u64) -> u64 {
         match self {
             Self::Tar => tar::END_BYTES,
-            Self::TfRecord(_) | Self::Parquet(_) => 0,
+            Self::TfRecord(_) | Self::TfRecordGzip(_) | Self::Parquet(_) => 0,
             Self::Mds(columns) => mds::head_bytes(columns, samples),
         }
     }
@@ -126,6 +134,9 @@ impl PackFormat {
         match self {
             Self::Tar => Box::new(tar::TarWriter),
             Self::TfRecord(features) => Box::new(tfrecord::TfRecordWriter::new(features.clone())),
+            Self::TfRecordGzip(features) => {
+                Box::new(gzip::Gzip::new(tfrecord::TfRecordWriter::new(features.clone())))
+            }
             Self::Parquet(columns) => Box::new(parquet::ParquetWriter::new(columns.clone())),
             Self::Mds(columns) => Box::new(mds::MdsWriter::new(columns.clone(), sample_bytes)),
         }

@@ -33,7 +33,13 @@ COLUMNS = {
     "shaped": "ndarray:float32:2,3",
     "pil": "pil",
     "jpeg": "jpeg",
+    "fine_jpeg": "jpeg:95",
     "png": "png",
+    "jpeg_array": "jpeg_array",
+    "jpegarray": "jpegarray",
+    "pils": "list[pil]",
+    "jpegs": "list[jpeg]",
+    "pngs": "list[png]",
 }
 
 
@@ -41,6 +47,12 @@ def image(number: int, mode: str = "RGB") -> Image.Image:
     channels = len(Image.new(mode, (1, 1)).getbands())
     shape = (5, 7 + number % 3, channels) if channels > 1 else (5, 7 + number % 3)
     return Image.fromarray(np.random.default_rng(number).integers(0, 256, shape, dtype=np.uint8), mode)
+
+
+def jpeg(number: int) -> bytes:
+    body = io.BytesIO()
+    image(number).save(body, format="JPEG")
+    return body.getvalue()
 
 
 def sample(number: int) -> dict:
@@ -65,7 +77,14 @@ def sample(number: int) -> dict:
         "shaped": np.arange(6, dtype=np.float32).reshape(2, 3) + number,
         "pil": image(number, ("RGB", "L")[number % 2]),
         "jpeg": image(number),
+        "fine_jpeg": image(number),
         "png": image(number, ("RGB", "L")[number % 2]),
+        # The library cannot read an empty one of these back.
+        "jpeg_array": [jpeg(number + at) for at in range(1 + number % 3)],
+        "jpegarray": [jpeg(number)],
+        "pils": [image(number + at, ("RGB", "L")[at % 2]) for at in range(number % 4)],
+        "jpegs": [image(number + at) for at in range(number % 3)],
+        "pngs": [image(number + at, "L") for at in range(number % 2)],
     }
 
 
@@ -77,6 +96,8 @@ def same(ours, theirs) -> bool:
         return ours.dtype == theirs.dtype and ours.shape == theirs.shape and np.array_equal(ours, theirs)
     if isinstance(theirs, bytes):
         return bytes(ours) == theirs
+    if isinstance(theirs, list):
+        return isinstance(ours, list) and len(ours) == len(theirs) and all(map(same, ours, theirs))
     ours, theirs = (value.item() if isinstance(value, np.generic) else value for value in (ours, theirs))
     return type(ours) is type(theirs) and ours == theirs
 

@@ -7,7 +7,7 @@ use forebay_dataset::shard::Format;
 use forebay_dataset::tokens::{TokenType, TokenWindows};
 use forebay_node::value::Size;
 
-use super::pack::SortBy;
+use super::pack::{Compress, SortBy};
 
 #[derive(Debug, Args)]
 pub(crate) struct DatasetArgs {
@@ -200,7 +200,10 @@ pub(crate) struct PackArgs {
     /// Make the labels of raw files a field: the word 'folder', or a local file of path,label lines or JSON lines; whole numbers become 'cls', others 'label'
     #[arg(long, value_name = "folder|FILE")]
     pub(crate) labels: Option<PathBuf>,
-    /// How long a shard may be
+    /// Compress every shard as a whole; for tfrecord, which TensorFlow then reads with compression_type="GZIP"
+    #[arg(long, value_name = "HOW")]
+    pub(crate) compress: Option<Compress>,
+    /// How long a shard may be, before it is compressed
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) shard_size: Size,
     /// Shuffle all samples by this seed

@@ -28,6 +28,13 @@ use record::{Marker, ShardRecord, Target};
 use shard::Packing;
 use source::{Source, pack_format};
 
+/// How shards are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Compress {
+    /// GZIP
+    Gzip,
+}
+
 const MDS_INDEX: &str = "index.json";
 
 /// What is found in the folder at the start.
@@ -56,7 +63,7 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
             args.source
         )));
     }
-    let format = pack_format(&source, args.format)?;
+    let format = compressed(pack_format(&source, args.format)?, args.compress)?;
     let plan = Plan::new(
         &source,
         PlanOptions {
@@ -85,6 +92,18 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     check(&to, &records, context)?;
     tell(&to.shown, &plan, source.units(), written, context);
     Ok(())
+}
+
+/// The format with the compression that was asked for.
+fn compressed(format: PackFormat, how: Option<Compress>) -> Outcome<PackFormat> {
+    match (format, how) {
+        (format, None) => Ok(format),
+        (PackFormat::TfRecord(features), Some(Compress::Gzip)) => Ok(PackFormat::TfRecordGzip(features)),
+        (format, Some(_)) => Err(Exit::usage(anyhow!(
+            "--compress is for --format tfrecord; {} shards are not compressed as a whole: samples could only be read from the start (Parquet compresses its columns anyway)",
+            format.format().as_str()
+        ))),
+    }
 }
 
 /// How many shards are written at once: of compressed sources no more than what lies between the first and the last fits into memory.

@@ -109,6 +109,42 @@ fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
 }
 
 #[test]
+fn a_compressed_tfrecord_is_the_plain_one_in_gzip_and_the_same_every_time() {
+    use std::io::Read as _;
+    let plain = write(&PackFormat::TfRecord(Vec::new()), &samples());
+    let format = PackFormat::TfRecordGzip(Vec::new());
+    let packed = || {
+        let mut shard = Vec::new();
+        let mut out = |bytes: &[u8]| {
+            shard.extend_from_slice(bytes);
+            Ok(())
+        };
+        let mut writer = format.writer(Vec::new());
+        writer.start(&mut out).unwrap();
+        for (key, fields) in &samples() {
+            let fields: Vec<(&str, &[u8])> = fields
+                .iter()
+                .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+                .collect();
+            writer
+                .sample(&PackSample { key, fields: &fields }, &mut out)
+                .unwrap();
+        }
+        writer.finish(&mut out).unwrap();
+        assert!(writer.finish(&mut out).is_err());
+        shard
+    };
+    let shard = packed();
+    assert_eq!(shard, packed());
+    let mut found = Vec::new();
+    flate2::read::GzDecoder::new(shard.as_slice())
+        .read_to_end(&mut found)
+        .unwrap();
+    assert_eq!(found, plain);
+    assert_eq!(scan(&format, &shard).len(), 4);
+}
+
+#[test]
 fn records_that_were_records_stay_as_they_are() {
     let records: Vec<Owned> = vec![(vec![], vec![("record".into(), b"anything".to_vec())])];
     let shard = write(&PackFormat::TfRecord(Vec::new()), &records);

@@ -104,8 +104,15 @@ impl MdsEncoding {
             "str_decimal" => Self::TextDecimal,
             "pil" => Self::Pil,
             "jpeg" => Self::Jpeg,
+            // With the quality that it was written with.
+            _ if name
+                .strip_prefix("jpeg:")
+                .is_some_and(|quality| quality.parse::<u8>().is_ok()) =>
+            {
+                Self::Jpeg
+            }
             "png" => Self::Png,
-            "jpeg_array" => Self::JpegArray,
+            "jpeg_array" | "jpegarray" => Self::JpegArray,
             "list[pil]" => Self::ListPil,
             "list[jpeg]" => Self::ListJpeg,
             "list[png]" => Self::ListPng,

@@ -143,6 +143,8 @@ fn images_and_lists_of_them_are_taken_apart() {
     let jpegs = [&jpegs[..], b"a", b"bcd"].concat();
     let list = || MdsValue::List(vec![MdsValue::Bytes(b"a"), MdsValue::Bytes(b"bcd")]);
     assert_eq!(decode("jpeg_array", &jpegs), list());
+    assert_eq!(decode("jpegarray", &jpegs), list());
+    assert_eq!(decode("jpeg:95", b"jpeg"), MdsValue::Bytes(b"jpeg"));
     let tagged = [&[0; 4][..], &jpegs].concat();
     assert_eq!(decode("list[png]", &tagged), list());
     let pils = [
