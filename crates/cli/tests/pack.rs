@@ -45,3 +45,72 @@ fn a_tfrecord_is_compressed_if_that_is_asked_for_and_is_read_again() {
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("--format tfrecord"), "{refused:?}");
 }
+
+/// A pack that must be refused, and why.
+fn refused(dir: &Path, to: &str, options: &[&str], why: &str) {
+    let ran = pack(dir, to, options);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains(why), "{ran:?}");
+    assert!(!dir.join(to).join("SHA256SUMS").exists(), "{to}");
+}
+
+#[test]
+fn files_that_would_be_one_field_of_a_sample_are_refused_in_every_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    put(dir, "raw/a.jpg", b"small");
+    put(dir, "raw/a.JPG", b"LARGE");
+    for format in ["tar", "tfrecord", "mds", "parquet"] {
+        refused(dir, format, &["--format", format], "a field twice");
+    }
+}
+
+#[test]
+fn files_of_a_sample_with_others_between_them_are_refused() {
+    for names in [["img", "img-old.jpg", "img.jpg"], ["a.cls", "a.d/x.jpg", "a.jpg"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        for name in names {
+            put(dir, &format!("raw/{name}"), b"x");
+        }
+        refused(dir, "out", &["--format", "mds"], "would be two samples");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for name in ["img", "img-old.jpg", "imgs/img.jpg", "imga.jpg"] {
+        put(dir, &format!("raw/{name}"), b"x");
+    }
+    let ran = pack(dir, "out", &["--format", "tfrecord"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+}
+
+#[test]
+fn samples_with_one_key_that_would_follow_each_other_in_a_tar_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for (folder, field) in [("one", "jpg"), ("two", "cls")] {
+        put(dir, &format!("{folder}/0001.{field}"), field.as_bytes());
+        let packed = run(
+            dir,
+            &[
+                "dataset",
+                "pack",
+                folder,
+                &format!("{folder}-tar"),
+                "--format",
+                "tar",
+            ],
+        );
+        assert_eq!(packed.code, 0, "{packed:?}");
+        let shard = std::fs::read(dir.join(format!("{folder}-tar/shard-000000.tar"))).unwrap();
+        put(dir, &format!("both/{folder}.tar"), &shard);
+    }
+    let ran = run(dir, &["dataset", "pack", "both", "one-of-two", "--format", "tar"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.err.contains("two samples with one key"), "{ran:?}");
+    let ran = run(
+        dir,
+        &["dataset", "pack", "both", "records", "--format", "tfrecord"],
+    );
+    assert_eq!(ran.code, 0, "{ran:?}");
+}

@@ -107,6 +107,8 @@ impl PackFormat {
     ///
     /// Errors: `InvalidInput` if the format cannot hold it, with key or field and what to do.
     pub fn sample_bytes(&self, sample: &SampleShape<'_>) -> Result<u64> {
+        let about = |error: Error| error.with("key", String::from_utf8_lossy(sample.key));
+        check_fields(sample).map_err(about)?;
         let bytes = match self {
             Self::Tar => tar::sample_bytes(sample),
             Self::TfRecord(features) | Self::TfRecordGzip(features) => {
@@ -115,7 +117,19 @@ impl PackFormat {
             Self::Parquet(columns) => Ok(parquet::sample_bytes(columns, sample)),
             Self::Mds(columns) => mds::sample_bytes(columns, sample),
         };
-        bytes.map_err(|error| error.with("key", String::from_utf8_lossy(sample.key)))
+        bytes.map_err(about)
+    }
+
+    /// Whether a sample may come right behind another one with this key in a shard.
+    ///
+    /// Errors: `InvalidInput` if readers would take the two for one.
+    pub fn check_neighbours(&self, before: &[u8], key: &[u8]) -> Result<()> {
+        match self {
+            Self::Tar if before == key => {
+                Err(tar::one_sample_of_two().with("key", String::from_utf8_lossy(key)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// How many bytes a shard with so many samples has besides them.
@@ -132,7 +146,7 @@ impl PackFormat {
     #[must_use]
     pub fn writer(&self, sample_bytes: Vec<u64>) -> Box<dyn ShardWriter> {
         match self {
-            Self::Tar => Box::new(tar::TarWriter),
+            Self::Tar => Box::new(tar::TarWriter::default()),
             Self::TfRecord(features) => Box::new(tfrecord::TfRecordWriter::new(features.clone())),
             Self::TfRecordGzip(features) => {
                 Box::new(gzip::Gzip::new(tfrecord::TfRecordWriter::new(features.clone())))
@@ -153,6 +167,18 @@ pub trait ShardWriter {
 
     /// What comes behind them.
     fn finish(&mut self, out: Out<'_>) -> Result<()>;
+}
+
+/// A field that comes twice would be lost in one format and damage in another.
+fn check_fields(sample: &SampleShape<'_>) -> Result<()> {
+    for (at, (field, _)) in sample.fields.iter().enumerate() {
+        if sample.fields[..at].iter().any(|(before, _)| before == field) {
+            let message =
+                "a sample has a field twice (of files, endings count in lower case); rename one of them";
+            return Err(refused(message).with("field", field));
+        }
+    }
+    Ok(())
 }
 
 fn refused(message: &str) -> Error {

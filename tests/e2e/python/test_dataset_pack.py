@@ -96,6 +96,9 @@ def test_a_shuffled_pack_of_parquet_has_every_row_once(parquet, tmp_path):
 def test_parquet_becomes_examples_that_tfrecord_reads(parquet, tmp_path):
     import tfrecord
 
+    for path in parquet.glob("*.parquet"):
+        # Its lists have nulls in them.
+        pq.write_table(pq.read_table(path).drop_columns(["tags"]), path)
     forebay("pack", parquet, tmp_path / "out", "--format", "tfrecord")
     theirs = rows(parquet).to_pylist()
     found = list(tfrecord.tfrecord_loader(str(tmp_path / "out/shard-000000.tfrecord"), None))
@@ -128,6 +131,28 @@ def test_parquet_becomes_mds_unless_it_has_nulls(parquet, tmp_path):
             sample, row = ds[number], rows[number]
             assert (sample["id"], sample["score"], sample["text"]) == (row["id"], row["score"], row["text"])
             assert (sample["price"], sample["tokens"], sample["day"]) == (row["price"], row["tokens"], str(row["day"]))
+
+
+def one_file(folder, **columns):
+    folder.mkdir()
+    pq.write_table(pa.table(columns), folder / "0.parquet")
+    return folder
+
+
+@pytest.mark.parametrize("values", [[[1, None]], [["a", None]], [[0.5, None]]])
+def test_a_null_inside_of_a_list_becomes_no_feature(tmp_path, values):
+    source = one_file(tmp_path / "rows", values=values)
+    refused = forebay("pack", source, tmp_path / "out", "--format", "tfrecord", code=2)
+    assert "null" in refused["error"]["message"]
+
+
+def test_rows_whose_keys_a_tar_cannot_have_are_refused(tmp_path):
+    dotted = one_file(tmp_path / "dotted", __key__=["a", "b.c"], txt=["x", "y"])
+    refused = forebay("pack", dotted, tmp_path / "out", "--format", "tar", code=2)
+    assert "dot" in refused["error"]["message"]
+    twice = one_file(tmp_path / "twice", __key__=["a", "a"], txt=["x", "y"])
+    refused = forebay("pack", twice, tmp_path / "other", "--format", "tar", code=2)
+    assert "one key" in refused["error"]["message"]
 
 
 @pytest.mark.parametrize("format", ["tar", "mds", "parquet"])

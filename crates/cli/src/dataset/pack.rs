@@ -241,16 +241,21 @@ fn check(to: &Opened, records: &[ShardRecord], context: &Context) -> Outcome {
         ..DatasetOptions::default()
     };
     let dataset = to.dataset(options, context)?;
+    let message = "the lake does not give back what was written to it; do not use this folder";
+    let wrong = || Error::new(Kind::Checksum, message);
+    if dataset.index().shard_count() as usize != records.len() {
+        let error = wrong().with("shards", dataset.index().shard_count());
+        return Err(error.with("expected", records.len()).into());
+    }
     for (shard, record) in dataset.index().head().shards().zip(records) {
-        let found = shard?.record();
+        let shard = shard?;
+        let (found, samples) = (shard.record(), shard.samples());
         let is_same = found
             .sha256
             .is_some_and(|sha256| hex::encode(sha256) == record.sha256);
-        if found.name != record.name || !is_same {
-            let message = "the lake does not give back what was written to it; do not use this folder";
-            return Err(Error::new(Kind::Checksum, message)
-                .with("shard", &record.name)
-                .into());
+        if found.name != record.name || !is_same || samples != record.samples {
+            let error = wrong().with("shard", &record.name).with("samples", samples);
+            return Err(error.with("expected", record.samples).into());
         }
     }
     Ok(())

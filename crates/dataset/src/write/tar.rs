@@ -1,11 +1,11 @@
 //! WebDataset: each field is a member `key.field` of a ustar archive.
 //!
 //! Long names and large members get a PAX header in front, which every tar of this century reads. Owners and dates are zero, so the same samples
-//! are the same bytes.
+//! are the same bytes. A sample ends where the key changes, so two with one key cannot follow each other: that is refused.
 
-use forebay_core::Result;
+use forebay_core::{Error, Result};
 
-use super::{Out, PackSample, SampleShape, ShardWriter, refused};
+use super::{Out, PackFormat, PackSample, SampleShape, ShardWriter, refused};
 
 const BLOCK: u64 = 512;
 /// Two blocks of zeros.
@@ -114,7 +114,19 @@ fn header(name: &[u8], bytes: u64, kind: u8) -> [u8; BLOCK as usize] {
     block
 }
 
-pub(super) struct TarWriter;
+/// Writes one archive.
+#[derive(Default)]
+pub(super) struct TarWriter {
+    /// The key of the last sample.
+    before: Vec<u8>,
+}
+
+/// What is wrong with two samples with one key, one after the other.
+pub(super) fn one_sample_of_two() -> Error {
+    let message = "two samples with one key would follow each other, and every reader of a tar would take them for one; \
+                   give them other keys, pack in another order or with another seed, or to another format";
+    refused(message)
+}
 
 impl ShardWriter for TarWriter {
     fn start(&mut self, _out: Out<'_>) -> Result<()> {
@@ -122,6 +134,8 @@ impl ShardWriter for TarWriter {
     }
 
     fn sample(&mut self, sample: &PackSample<'_>, out: Out<'_>) -> Result<()> {
+        PackFormat::Tar.check_neighbours(&self.before, sample.key)?;
+        self.before = sample.key.to_vec();
         for (field, bytes) in sample.fields {
             let name = name(sample.key, field);
             let length = bytes.len() as u64;

@@ -97,16 +97,24 @@ fn is_feature(kind: ValueKind, lists: usize) -> bool {
 /// The values of a row as a feature has them.
 fn values(kind: ValueKind, lists: usize, bytes: &[u8]) -> Result<FeatureList> {
     if matches!(kind, ValueKind::Text | ValueKind::Bytes | ValueKind::Decimal(_)) {
-        return Ok(FeatureList::Bytes(match Nested::read(bytes)? {
-            Nested::List(all) => all.iter().filter_map(one).collect(),
+        let all = match Nested::read(bytes)? {
+            Nested::List(all) => all,
             _ => Vec::new(),
-        }));
+        };
+        let all = all.iter().map(|element| match element {
+            Nested::Value(bytes) => Ok(bytes.to_vec()),
+            _ => Err(null_inside()),
+        });
+        return all.collect::<Result<_>>().map(FeatureList::Bytes);
     }
     let found = to_json(kind, lists > 0, bytes)?;
     let all = match found {
         serde_json::Value::Array(all) => all,
         one => vec![one],
     };
+    if all.iter().any(serde_json::Value::is_null) {
+        return Err(null_inside());
+    }
     if matches!(kind, ValueKind::Float(_)) {
         // What JSON has no number for was written in words.
         let number = |value: &serde_json::Value| {
@@ -126,9 +134,7 @@ fn values(kind: ValueKind, lists: usize, bytes: &[u8]) -> Result<FeatureList> {
     Ok(FeatureList::Ints(all.iter().map(number).collect()))
 }
 
-fn one(element: &Nested<'_>) -> Option<Vec<u8>> {
-    match element {
-        Nested::Value(bytes) => Some(bytes.to_vec()),
-        _ => None,
-    }
+fn null_inside() -> Error {
+    let message = "a list has a null in it, for which TensorFlow has no value; replace the nulls, or pack to parquet or tar";
+    Error::new(Kind::InvalidInput, message)
 }

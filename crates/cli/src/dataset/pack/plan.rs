@@ -73,8 +73,10 @@ impl Plan {
             units: 0,
             bytes: 0,
         };
+        let mut before = Vec::new();
         for position in 0..source.units() {
-            let bytes = unit_bytes(&format, &source.shape(order.at(position)?)?)?;
+            let shape = source.shape(order.at(position)?)?;
+            let bytes = unit_bytes(&format, &shape)?;
             let with = format
                 .overhead_bytes(open.units + 1)
                 .saturating_add(open.bytes)
@@ -87,7 +89,10 @@ impl Plan {
                     units: 0,
                     bytes: 0,
                 };
+            } else if open.units > 0 {
+                format.check_neighbours(&before, &shape.key)?;
             }
+            before = shape.key;
             open.units += 1;
             open.bytes = open.bytes.saturating_add(bytes);
         }

@@ -57,6 +57,9 @@ impl Packing<'_> {
                     .iter()
                     .map(|(name, bytes)| (*name, &**bytes))
                     .collect();
+                if !self.source.is_exact() {
+                    self.size(&unit)?;
+                }
                 writer.sample(
                     &PackSample {
                         key: &unit.key,
@@ -112,19 +115,21 @@ impl Packing<'_> {
             let batch = self.batch(position, end)?;
             position += batch.len() as u64;
             self.each(&batch, &mut |unit| {
-                let fields: Vec<(&str, u64)> = unit
-                    .fields
-                    .iter()
-                    .map(|(name, bytes)| (*name, bytes.len() as u64))
-                    .collect();
-                sizes.push(self.plan.format.sample_bytes(&SampleShape {
-                    key: &unit.key,
-                    fields: &fields,
-                })?);
+                sizes.push(self.size(&unit)?);
                 Ok(())
             })?;
         }
         Ok(sizes)
+    }
+
+    /// The size of a unit that was read. Errors: if the format cannot hold it, which of rows is not known before.
+    fn size(&self, unit: &Unit<'_>) -> Result<u64> {
+        let fields = unit.fields.iter();
+        let fields: Vec<_> = fields.map(|(name, bytes)| (*name, bytes.len() as u64)).collect();
+        self.plan.format.sample_bytes(&SampleShape {
+            key: &unit.key,
+            fields: &fields,
+        })
     }
 
     fn check(&self) -> Result<()> {

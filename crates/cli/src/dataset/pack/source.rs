@@ -1,7 +1,8 @@
 //! What is packed: samples of any dataset in the shape that a shard of another format takes.
 //!
 //! A unit is what stays together: a sample, or of raw files all files with one key (`dir/0001.jpg` and `dir/0001.cls`), by WebDataset's rule: the key is the path
-//! up to the first dot of the base name, what follows is the field. A listing is sorted, so such files are neighbours. Shapes come from the index
+//! up to the first dot of the base name, what follows is the field. A listing is sorted, so such files are neighbours but for rare names (`a`, `a-b`, `a.jpg`), which are
+//! refused. Shapes come from the index
 //! alone; bytes are read later, each unit once. Of rows of Parquet the index knows about how long they are; for MDS, whose offsets come first, they are read twice.
 //! Memory: 8 bytes a unit of raw files, nothing of others.
 
@@ -294,19 +295,30 @@ fn is_raw(dataset: &Dataset) -> Result<bool> {
 }
 
 /// Where each unit of raw files begins, and the end.
+///
+/// Errors: `InvalidInput` if other names lie between the files of a unit.
 fn groups(dataset: &Dataset) -> Result<Vec<u64>> {
     let mut starts = Vec::new();
-    let mut before: Option<(u32, Vec<u8>)> = None;
+    let mut shard = None;
+    // Keys that may come again, the last one on top: in a sorted listing those that the name begins with.
+    let mut open: Vec<Vec<u8>> = Vec::new();
     for number in 0..dataset.len() {
         let sample = dataset.index().sample(number)?;
-        let key = cut(sample.key.unwrap_or_default())?.0;
-        let is_same = before
-            .as_ref()
-            .is_some_and(|(shard, other)| *shard == sample.shard && other == key);
-        if !is_same {
-            starts.push(number);
-            before = Some((sample.shard, key.to_vec()));
+        let name = sample.key.unwrap_or_default();
+        if shard.replace(sample.shard) != Some(sample.shard) {
+            open.clear();
         }
+        let key = cut(name)?.0;
+        if open.last().is_some_and(|last| last == key) {
+            continue;
+        }
+        open.retain(|before| name.starts_with(before));
+        if open.iter().any(|before| before == key) {
+            let message = "between files of one sample other names are sorted, so they would be two samples; rename the file, or put it elsewhere";
+            return Err(Error::new(Kind::InvalidInput, message).with("file", String::from_utf8_lossy(name)));
+        }
+        starts.push(number);
+        open.push(key.to_vec());
     }
     starts.push(dataset.len());
     Ok(starts)
