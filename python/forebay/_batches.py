@@ -90,7 +90,8 @@ def _plain(value: Any) -> Any:
 
 def _again(values: list[Any], name: str) -> Any:
     """Numbers that could not be packed because of a bad one among them can be now."""
-    if name in _fields.ABOUT or not values or type(values[0]) not in (int, float):
+    kind = type(values[0]) if values else None
+    if name in _fields.ABOUT or kind not in (int, float) or any(type(value) is not kind for value in values):
         return values
     import numpy as np
 

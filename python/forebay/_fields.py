@@ -58,7 +58,7 @@ def _parse_one(name: str, how: Decoder) -> Decoder:
         return _TYPES[how]
     if callable(how):
         return how
-    if isinstance(how, str) and (how in _NAMES or how.removeprefix("tokens:") in _TOKENS):
+    if isinstance(how, str) and (how in _NAMES[:-1] or (how.startswith("tokens:") and how[7:] in _TOKENS)):
         return how
     if isinstance(how, str) and how.partition(":")[0] in _PICTURES:
         _native.check_decoder(how)
@@ -110,6 +110,14 @@ def _decoded(found: tuple[bool, Any], how: Decoder) -> Column:
     return Column(values)
 
 
+def _need_pillow() -> None:
+    """Say that Pillow is missing, which is no fault of a sample."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as missing:
+        raise InvalidInputError('the decoder "pil" needs Pillow: pip install pillow') from missing
+
+
 def _array(memory: Any, dtype: str, shape: tuple[int, ...], is_fortran: bool = False) -> Any:
     """An array over memory, without a copy."""
     import numpy as np
@@ -136,16 +144,23 @@ def decode(batch: _native.Batch, field: str, how: Decoder, encodings: Mapping[st
         return Column(batch.examples(field))
     if how == "sequence_example":
         return Column(batch.sequence_examples(field))
+    if how == "pil":
+        _need_pillow()
     function = _FUNCTIONS[how] if isinstance(how, str) else how
     return Column([apply(function, view) for view in batch.views(field)])
 
 
 def apply(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return what a function makes of a value, or the exception that it or the value is."""
+    """Return what a function makes of a value, or the exception that it or the value is.
+
+    A module that is missing is no fault of the sample, and raised.
+    """
     if value is None or isinstance(value, Exception):
         return value
     try:
         return function(value)
+    except ImportError:
+        raise
     except Exception as fault:  # a bad sample, which the loader treats as it was told
         return fault
 
@@ -203,10 +218,8 @@ def _npy(view: Any) -> Any:
 def _image(view: Any) -> Any:
     import io
 
-    try:
-        from PIL import Image
-    except ImportError as missing:
-        raise InvalidInputError('the decoder "pil" needs Pillow: pip install pillow') from missing
+    from PIL import Image
+
     image = Image.open(io.BytesIO(view))
     image.load()
     return image

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay.errors import CorruptError
+
 if TYPE_CHECKING:
     from forebay import _native
 
@@ -33,9 +35,24 @@ def decode(batch: _native.Batch, field: str, encoding: str) -> tuple[Any, bool]:
 
 
 def convert(values: Any, packed: bool, how: str) -> tuple[Any, bool]:
-    """Return the values as `str`, `int` or `float`."""
-    if packed and how in ("int", "float"):
+    """Return the values as `str`, `int` or `float`; what cannot be one is the exception of its sample."""
+    if packed and (how == "float" or (how == "int" and _fits_int64(values))):
         return values.astype("int64" if how == "int" else "float64"), True
     to = {"int": int, "float": float, "str": str}[how]
-    values = values.tolist() if packed else values
-    return [value if value is None or isinstance(value, Exception) else to(value) for value in values], False
+
+    def one(value: Any) -> Any:
+        if value is None or isinstance(value, Exception):
+            return value
+        try:
+            return to(value)
+        except (TypeError, ValueError, OverflowError) as fault:
+            return CorruptError(f"the value of a column cannot be read as {how}: {fault}")
+
+    return [one(value) for value in (values.tolist() if packed else values)], False
+
+
+def _fits_int64(values: Any) -> bool:
+    """Whether all numbers of an array are whole ones of 64 bits: others would become such without a word."""
+    if values.dtype.kind == "f":
+        return bool((abs(values) < 2.0**63).all())
+    return values.dtype != "uint64" or not len(values) or bool(values.max() < 2**63)

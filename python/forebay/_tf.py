@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,31 @@ if TYPE_CHECKING:
 
 
 def generator(dataset: Dataset, batch_size: int | None, options: dict[str, Any]) -> Callable[[], Iterator[Any]]:
-    """Return a function that gives the samples or batches of the next epoch each time it is called."""
-    loader = dataset.loader(batch_size or 32, **options)
+    """Return a function that gives the samples or batches of the next epoch each time it is called.
+
+    Whoever leaves an epoch in the middle, or iterates twice at a time (`tf.data.Dataset.zip`), has taken an epoch all
+    the same. A loader that is done serves the next epoch, so that it can read ahead; others get one of their own.
+    """
+    first = dataset.loader(batch_size or 32, **options)
+    idle = [first]
+    epochs = itertools.count(first.epoch)
 
     def batches() -> Iterator[Any]:
-        for batch in loader:
-            plain = {name: _plain(values) for name, values in batch.items()}
-            if batch_size is not None:
-                yield plain
-            else:
-                yield from (dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True))
+        epoch = next(epochs)
+        loader = idle.pop() if idle else dataset.loader(batch_size or 32, **options)
+        if loader.epoch != epoch or loader.steps_left != len(loader):
+            loader.set_epoch(epoch)
+        try:
+            for batch in loader:
+                plain = {name: _plain(values) for name, values in batch.items()}
+                if batch_size is not None:
+                    yield plain
+                else:
+                    yield from (dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True))
+        except BaseException:
+            loader.close()
+            raise
+        idle.append(loader)
 
     return batches
 

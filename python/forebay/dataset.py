@@ -360,6 +360,10 @@ def _labels(text: str | None) -> tuple[str, str] | None:
         return None
     if text == "folder":
         return "folder", ""
+    if text and "\n" not in text and "," not in text and not text.lstrip().startswith("{"):
+        raise InvalidInputError(
+            f'labels are "folder" or the text of a list, not its path: labels=pathlib.Path({text!r}).read_text()'
+        )
     return ("jsonl" if text.lstrip().startswith("{") else "csv"), text
 
 

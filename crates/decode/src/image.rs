@@ -134,6 +134,10 @@ impl ImageDecoder {
         let found = decoder.dimensions();
         let (width, height) = found.ok_or_else(|| damaged("JPEG", &"it has no size"))?;
         let (height, width) = self.checked(height, width)?;
+        // The decoder would fill up what is missing with grey.
+        if !ends(bytes) {
+            return Err(damaged("JPEG", &"it is cut off"));
+        }
         let is_grey = decoder.input_colorspace() == Some(ColorSpace::Luma);
         let wanted = if is_grey {
             ColorSpace::Luma
@@ -241,6 +245,24 @@ impl ImageDecoder {
             (Channels::Grey, _) => pixels.mapped::<2, 1>(|[grey, _]| [grey]),
         }
     }
+}
+
+/// Whether a JPEG has its end behind the start of its pixels; Pillow wants the same. A small picture in front has an end of its own, which does not count.
+fn ends(jpeg: &[u8]) -> bool {
+    const START_OF_SCAN: u8 = 0xda;
+    const END: [u8; 2] = [0xff, 0xd9];
+    let mut at = 2;
+    // Segments in front of the pixels: marker, length, content. Bytes that fill up are 0xff.
+    while let Some([0xff, marker, high, low]) = jpeg.get(at..at + 4) {
+        match *marker {
+            START_OF_SCAN => break,
+            0xff => at += 1,
+            0x01 | 0xd0..=0xd9 => at += 2,
+            _ => at += 2 + usize::from(u16::from_be_bytes([*high, *low])),
+        }
+    }
+    let pixels = jpeg.get(at..).unwrap_or_default();
+    pixels.windows(2).rev().any(|pair| pair == END)
 }
 
 /// Brightness as Pillow computes it (ITU-R 601-2).

@@ -8,8 +8,12 @@ use crate::decoder::{Array, Data, Value};
 
 /// The longest header that is read; numpy's own limit is the same.
 const HEADER_BYTES_MAX: usize = 10_000;
-/// Dimensions that an array may have; numpy's own limit.
-const DIMENSIONS_MAX: usize = 64;
+/// Dimensions that an array may have here, with room for that of a batch; numpy is asked about more, whose own limit was 32 for long.
+const DIMENSIONS_MAX: usize = 31;
+/// Units of dates and times.
+const UNITS: [&str; 13] = [
+    "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as",
+];
 
 pub(crate) fn decode(field: &[u8]) -> Result<Value> {
     let (start, end) = header_range(field)?;
@@ -34,9 +38,15 @@ pub(crate) fn decode(field: &[u8]) -> Result<Value> {
     let Some(item_bytes) = item_bytes(dtype) else {
         return Ok(Value::ForPython);
     };
-    let count = shape
+    if shape.len() > DIMENSIONS_MAX {
+        return Ok(Value::ForPython);
+    }
+    // An array without numbers still has strides, which must not overflow.
+    let strides = shape
         .iter()
-        .try_fold(item_bytes, |bytes, side| bytes.checked_mul(*side));
+        .try_fold(item_bytes, |bytes, side| bytes.checked_mul((*side).max(1)))
+        .filter(|bytes| isize::try_from(*bytes).is_ok());
+    let count = strides.map(|bytes| if shape.contains(&0) { 0 } else { bytes });
     let range = count
         .and_then(|bytes| Some(end..end.checked_add(bytes)?))
         .filter(|range| range.end <= field.len())
@@ -93,22 +103,29 @@ fn quoted(text: &str) -> Option<&str> {
 fn shape(text: &str) -> Option<Vec<usize>> {
     let inner = text.strip_prefix('(')?.split_once(')')?.0;
     let sides = inner.split(',').map(str::trim).filter(|side| !side.is_empty());
-    let shape: Vec<usize> = sides
+    sides
         .map(|side| side.trim_end_matches('L').parse().ok())
-        .collect::<Option<_>>()?;
-    (shape.len() <= DIMENSIONS_MAX).then_some(shape)
+        .collect()
 }
 
-/// Bytes of one number of a type that numpy writes in one word.
+/// Bytes of one number of a type that numpy writes in one word; `None` if numpy itself has to say what it is.
 fn item_bytes(dtype: &str) -> Option<usize> {
-    let plain = dtype.trim_start_matches(['|', '<', '>', '=']);
+    let plain = dtype.strip_prefix(['|', '<', '>', '=']).unwrap_or(dtype);
     let kind = plain.chars().next()?;
-    let digits: &str = plain[kind.len_utf8()..].split('[').next()?;
-    let size: usize = digits.parse().ok()?;
-    match kind {
-        'b' | 'i' | 'u' | 'f' | 'c' | 'M' | 'm' => matches!(size, 1 | 2 | 4 | 8 | 16 | 32).then_some(size),
-        _ => None,
+    let rest = &plain[kind.len_utf8()..];
+    if matches!(kind, 'M' | 'm') {
+        let unit = rest.strip_prefix('8')?.strip_prefix('[')?.strip_suffix(']')?;
+        let unit = unit.trim_start_matches(|digit: char| digit.is_ascii_digit());
+        return UNITS.contains(&unit).then_some(8);
     }
+    let sizes: &[&str] = match kind {
+        'b' => &["1"],
+        'i' | 'u' => &["1", "2", "4", "8"],
+        'f' => &["2", "4", "8", "16"],
+        'c' => &["8", "16", "32"],
+        _ => &[],
+    };
+    sizes.iter().find(|size| **size == rest)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -150,6 +167,32 @@ mod tests {
             b"abcd",
         );
         assert_eq!(decode(&structure).unwrap(), Value::ForPython);
+    }
+
+    #[test]
+    fn types_that_numpy_does_not_have_are_left_to_it() {
+        let header = |dtype: &str, shape: &str| {
+            format!("{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}")
+        };
+        for dtype in [
+            "<f1", "<i3", "<i4[ns]", "<<i4", "<b4", "<M8[zz]", "<M8", "<M8[]", "<i+4",
+        ] {
+            let found = decode(&file(&header(dtype, "(1,)"), &[0; 32])).unwrap();
+            assert_eq!(found, Value::ForPython, "{dtype}");
+        }
+        for dtype in ["|b1", "<f2", ">c16", "<M8[25us]", "=u8"] {
+            let found = decode(&file(&header(dtype, "(1,)"), &[0; 32])).unwrap();
+            assert!(matches!(found, Value::Array(_)), "{dtype}");
+        }
+        let deep = format!("({})", "1, ".repeat(40));
+        assert_eq!(
+            decode(&file(&header("<i4", &deep), &[0; 4])).unwrap(),
+            Value::ForPython
+        );
+        let wide = header("<i4", "(0, 4611686018427387904)");
+        assert_eq!(decode(&file(&wide, b"")).unwrap_err().kind(), Kind::Corrupt);
+        let empty = header("<i4", "(0, 7)");
+        assert!(matches!(decode(&file(&empty, b"")).unwrap(), Value::Array(_)));
     }
 
     #[test]

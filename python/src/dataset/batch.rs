@@ -12,6 +12,7 @@ use forebay_dataset::parquet::{ValueKind, parse_encoding};
 use forebay_dataset::tfrecord::{decode_example, decode_sequence_example};
 use forebay_loader::{Column, FieldBytes, FieldDecoder, SampleBytes};
 use parking_lot::Mutex;
+use pyo3::exceptions::{PyException, PyImportError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyList};
@@ -58,7 +59,7 @@ impl Batch {
         for sample in &self.samples {
             let value = match sample.field(field) {
                 Some(bytes) if bytes.is_null() => Ok(py.None().into_bound(py)),
-                Some(bytes) => read(bytes)?,
+                Some(bytes) => read(bytes).or_else(|why| fault(py, why))?,
                 None => Err(Error::new(Kind::Corrupt, "the sample has no such field")),
             };
             match value {
@@ -73,6 +74,18 @@ impl Batch {
         let address = Arc::clone(&self.address);
         Bound::new(py, View::part(address, bytes.memory().cloned(), bytes.range()))
     }
+}
+
+/// What Python's own libraries say about the bytes of a sample is its fault; that one is missing, or memory or patience is at an end, is not.
+fn fault<T>(py: Python<'_>, why: PyErr) -> PyResult<Result<T>> {
+    let is_of_sample = why.is_instance_of::<PyException>(py)
+        && !why.is_instance_of::<PyImportError>(py)
+        && !why.is_instance_of::<PyMemoryError>(py);
+    if !is_of_sample {
+        return Err(why);
+    }
+    let message = "the field is not what its encoding says";
+    Ok(Err(Error::new(Kind::Corrupt, message).caused_by(why.to_string())))
 }
 
 /// An error with the sample that it is about.

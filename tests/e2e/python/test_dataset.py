@@ -141,6 +141,17 @@ def test_every_decoder_gives_its_value(shared_embedded):
     assert batch["bin"] == [len(picture(number)) for number in range(5)]
 
 
+@pytest.mark.parametrize("how", ["uint16", "tokens:…", "tokens:float32", "tokens:", "pickle"])
+def test_names_that_are_no_decoder_are_refused_at_once(how):
+    with pytest.raises(forebay.InvalidInputError, match="decoder"):
+        forebay.Dataset("lake/d/", fields={"x": how})
+
+
+def test_the_path_of_a_list_of_labels_is_not_taken_for_the_list():
+    with pytest.raises(forebay.InvalidInputError, match="read_text"):
+        forebay.Dataset("lake/d/", labels="labels.csv")
+
+
 def test_an_array_of_objects_is_refused(shared_embedded):
     node = shared_embedded
     node.create_bucket("objects")

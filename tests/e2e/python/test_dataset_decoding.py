@@ -217,6 +217,22 @@ def bomb() -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
 
 
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_jpeg_that_is_cut_off_is_a_bad_sample_as_for_pillow(shared_embedded, progressive):
+    body = encoded(surface(3, (128, 96), "RGB"), "JPEG", progressive=progressive)
+    cuts = [len(body) // 2, len(body) - 40, len(body) - 2]
+    bodies = [body, *(body[:cut] for cut in cuts), body + b"something behind it"]
+    ds = dataset(shared_embedded, f"cut-off-{progressive}".lower(), bodies, "rgb")
+    for number, one in enumerate(bodies):
+        if number in (0, 4):
+            assert np.array_equal(ds[number]["img"], ds[0]["img"])
+            continue
+        with pytest.raises(OSError, match="truncated"):
+            Image.open(io.BytesIO(one)).load()
+        with pytest.raises(forebay.CorruptError, match="JPEG"):
+            ds[number]
+
+
 def test_pictures_that_cannot_be_decoded_are_bad_samples(shared_embedded):
     good = [encoded(surface(number, (32, 24), "RGB"), "JPEG") for number in range(12)]
     bodies = list(good)
@@ -320,6 +336,22 @@ def test_a_function_of_map_runs_after_the_decoders(shared_embedded):
     (batch,) = ds.loader(batch_size=4)
     wanted = [np.asarray(Image.open(io.BytesIO(body))).mean() for body in bodies]
     assert batch["mean"].tolist() == pytest.approx(wanted)
+
+
+def test_an_array_that_only_claims_to_be_one_is_a_bad_sample(shared_embedded):
+    def npy(dtype, shape, data=b""):
+        header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
+
+    good = npy("<i4", "(2,)", bytes(8))
+    claims = [npy("<f1", "(1,)", bytes(8)), npy("<i4", f"(0, {2**62})"), npy("<i4", "(" + "1, " * 70 + ")", bytes(4))]
+    ds = dataset(shared_embedded, "claims", [good, *claims, good], "npy")
+    for number in (1, 2, 3):
+        with pytest.raises(Exception):  # noqa: B017, PT011 - ours or numpy's
+            ds[number]
+    loader = ds.loader(batch_size=5, on_error="skip")
+    assert [len(batch["img"]) for batch in loader] == [2]
+    assert sorted(bad.number for bad in loader.stats().bad) == [1, 2, 3]
 
 
 def test_pillow_itself_can_be_asked_for(shared_embedded):

@@ -1,14 +1,19 @@
 """Damaged, replaced and undecodable samples: raised with their names, left out, or replaced; never other bytes."""
 
+import io
+import json
 import os
 import subprocess
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import forebay
 from conftest import socket_of
 from dataset_shards import picture, put_tars, tar_shard
 from forebay_node import binary
+from test_dataset_formats import mds_shard
 
 
 @pytest.fixture
@@ -127,6 +132,31 @@ def test_what_cannot_be_decoded_is_a_bad_sample(undecodable, shared_embedded, ho
     replacing = ds.loader(batch_size=4, on_error="substitute")
     assert [batch["cls"].tolist() for batch in replacing] == [[0, 1, 2, 3], [4, 6, 6, 7], [8, 9, 10, 11]]
     assert replacing.stats().bad[0].substitute == 6
+
+
+def test_what_python_cannot_read_of_a_column_is_a_bad_sample(shared_embedded):
+    shared_embedded.create_bucket("bad-columns")
+    samples = [{"doc": b"[" if number == 2 else b"[%d]" % number} for number in range(4)]
+    data, about = mds_shard([("doc", "json", None)], samples)
+    raw = {"basename": "shard.00000.mds", "bytes": len(data), "hashes": {}}
+    index = {"version": 2, "shards": [{**about, "raw_data": raw, "zip_data": None, "samples": 4}]}
+    shared_embedded.put("bad-columns/mds/shard.00000.mds", data)
+    shared_embedded.put("bad-columns/mds/index.json", json.dumps(index).encode())
+    numbers = pa.array([0, 1, 2, 2**63], pa.uint64())
+    table = pa.table({"text": ["1", "2", "x", "4"], "real": [0.5, 1.5, float("nan"), 3.5], "big": numbers})
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    shared_embedded.put("bad-columns/rows/0.parquet", sink.getvalue())
+    for name, fields in [("mds", {"doc": "auto"}), ("rows", {"text": int}), ("rows", {"real": int})]:
+        ds = forebay.Dataset(f"bad-columns/{name}/", fields=fields, node=shared_embedded)
+        with pytest.raises(forebay.CorruptError):
+            ds[2]
+        loader = ds.loader(batch_size=4, on_error="skip")
+        (values,) = next(iter(loader)).values()
+        assert len(values) == 3
+        assert [bad.number for bad in loader.stats().bad] == [2]
+    big = forebay.Dataset("bad-columns/rows/", fields={"big": int}, node=shared_embedded)
+    assert big[3]["big"] == 2**63
 
 
 def test_a_function_of_map_that_raises_makes_a_bad_sample(undecodable, shared_embedded):

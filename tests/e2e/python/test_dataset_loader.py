@@ -258,3 +258,38 @@ def test_a_loader_says_how_well_an_epoch_is_mixed(numbers):
     assert mixing(take=50, shuffle="global") is None
     mixed = forebay.mix([(numbers, 0.5), (numbers, 0.5)])
     assert 0.7 < mixed.loader(batch_size=10, shuffle="global").mixing < 1.4
+
+
+def test_each_iteration_of_the_form_for_tf_data_is_an_epoch_of_its_own(numbers):
+    from forebay._tf import generator
+
+    options = {"shuffle": "global", "seed": 3}
+    epochs = [rest(numbers.loader(batch_size=10, epoch=epoch, **options)) for epoch in range(5)]
+    batches = generator(numbers, 10, dict(options))
+
+    def taken(iteration, count=None):
+        found = []
+        while count is None or len(found) < count:
+            batch = next(iteration, None)
+            if batch is None:
+                break
+            found.append(batch["cls"].tolist())
+        return found
+
+    assert taken(batches()) == epochs[0]
+    left = batches()
+    assert taken(left, 3) == epochs[1][:3]
+    left.close()
+    one, other = batches(), batches()
+    assert taken(one, 5) == epochs[2][:5]
+    assert taken(other) == epochs[3]
+    assert taken(one) == epochs[2][5:]
+    assert taken(batches()) == epochs[4]
+
+
+def test_a_module_that_is_missing_is_no_fault_of_a_sample(numbers):
+    def needs(sample):
+        raise ModuleNotFoundError("no module named torchaudio")
+
+    with pytest.raises(ModuleNotFoundError):
+        next(iter(numbers.map(needs).loader(batch_size=5, on_error="skip")))

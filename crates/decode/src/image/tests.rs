@@ -79,6 +79,18 @@ fn a_cut_or_foreign_file_is_damaged() {
     assert!(decode("rgb", b"GIF89a").unwrap_err().to_string().contains("pil"));
 }
 
+#[test]
+fn a_jpeg_ends_behind_its_pixels() {
+    let head = b"\xff\xd8\xff\xff\xe1\x00\x06\xff\xd9\x00\x00\xff\xda\x00\x03\x00";
+    let whole = [head.as_slice(), b"pixels\xff\x00pixels\xff\xd9"].concat();
+    assert!(ends(&whole));
+    assert!(ends(&[whole.as_slice(), b"something behind it"].concat()));
+    for length in 2..whole.len() {
+        assert!(!ends(&whole[..length]), "{length}");
+    }
+    assert!(!ends(b""));
+}
+
 /// The checksum of a chunk of PNG.
 fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |crc, byte| {
