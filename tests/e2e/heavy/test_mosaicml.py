@@ -33,7 +33,6 @@ COLUMNS = {
     "shaped": "ndarray:float32:2,3",
     "pil": "pil",
     "jpeg": "jpeg",
-    "fine_jpeg": "jpeg:95",
     "png": "png",
     "jpeg_array": "jpeg_array",
     "jpegarray": "jpegarray",
@@ -77,7 +76,6 @@ def sample(number: int) -> dict:
         "shaped": np.arange(6, dtype=np.float32).reshape(2, 3) + number,
         "pil": image(number, ("RGB", "L")[number % 2]),
         "jpeg": image(number),
-        "fine_jpeg": image(number),
         "png": image(number, ("RGB", "L")[number % 2]),
         # The library cannot read an empty one of these back.
         "jpeg_array": [jpeg(number + at) for at in range(1 + number % 3)],
