@@ -9,6 +9,7 @@
 
 mod checked_json;
 mod copy;
+mod direct;
 mod durable;
 pub(crate) mod key_path;
 mod list;
@@ -158,7 +159,7 @@ impl Lake for FolderLake {
         &self,
         key: &ObjectKey,
         options: PutOptions,
-        _bytes_hint: Option<u64>,
+        bytes_hint: Option<u64>,
     ) -> Result<Box<dyn LakeWriter>> {
         let is_hashed = options.content.is_none() || options.md5.is_some();
         let create = move |tree: &Arc<Tree>, key: &ObjectKey| {
@@ -166,7 +167,7 @@ impl Lake for FolderLake {
             if is_hashed {
                 Temp::create(tree)
             } else {
-                Temp::create_unhashed(tree)
+                Temp::create_unhashed(tree, bytes_hint)
             }
         };
         let temp = self.run(key, create).await?;

@@ -14,6 +14,7 @@ use md5::{Digest, Md5};
 use rustix::fs::{AtFlags, Dir, FileType, fstat, unlinkat};
 use rustix::io::Errno;
 
+use super::direct::Direct;
 use super::sidecar::{self, Stamp};
 use super::tree::{Tree, create_file, explain, open_folder};
 
@@ -25,6 +26,9 @@ const LEFTOVER_AGE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How deep the leftovers of aborted uploads are removed: a folder with files.
 const LEFTOVER_DEPTH_MAX: usize = 2;
 
+/// Files that are expected to get as much are written past the page cache, if their content is known before.
+const DIRECT_BYTES_MIN: u64 = 8 << 20;
+
 /// A temporary file and, unless nobody wants it, the MD5 of what was written to it.
 #[derive(Debug)]
 pub(super) struct Temp {
@@ -33,19 +37,27 @@ pub(super) struct Temp {
     name: String,
     file: File,
     md5: Option<Md5>,
+    direct: Option<Direct>,
     is_published: bool,
 }
 
 impl Temp {
     /// Makes an empty one.
     pub(super) fn create(tree: &Arc<Tree>) -> Result<Self> {
-        let mut temp = Self::create_unhashed(tree)?;
+        let mut temp = Self::create_empty(tree)?;
         temp.md5 = Some(Md5::new());
         Ok(temp)
     }
 
-    /// Makes an empty one without an MD5: the caller knows what it writes.
-    pub(super) fn create_unhashed(tree: &Arc<Tree>) -> Result<Self> {
+    /// Makes an empty one without an MD5: the caller knows what it writes, and nobody reads it soon. So many bytes are expected.
+    pub(super) fn create_unhashed(tree: &Arc<Tree>, bytes_hint: Option<u64>) -> Result<Self> {
+        let mut temp = Self::create_empty(tree)?;
+        let large = bytes_hint.filter(|bytes| *bytes >= DIRECT_BYTES_MIN);
+        temp.direct = large.map(|bytes| Direct::open(&temp.file, temp.folder.as_fd(), &temp.name, bytes));
+        Ok(temp)
+    }
+
+    fn create_empty(tree: &Arc<Tree>) -> Result<Self> {
         let wrong = |errno: Errno| explain("cannot make a temporary file", errno);
         let folder = tree.private(AREA).map_err(wrong)?;
         let name = format!("{:032x}", fastrand::u128(..));
@@ -56,6 +68,7 @@ impl Temp {
             name,
             file,
             md5: None,
+            direct: None,
             is_published: false,
         })
     }
@@ -65,14 +78,15 @@ impl Temp {
         if let Some(md5) = &mut self.md5 {
             md5.update(bytes);
         }
-        self.append(bytes)
+        match &mut self.direct {
+            Some(direct) => direct.write(&self.file, bytes).map_err(cannot_write),
+            None => self.append(bytes),
+        }
     }
 
     /// Appends bytes that do not belong to the MD5.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_all(bytes)
-            .map_err(|error| Error::io("cannot write an object's bytes", error))
+        self.file.write_all(bytes).map_err(cannot_write)
     }
 
     /// The MD5 of what went through [`Temp::write`]; of nothing, if nobody wanted it.
@@ -90,6 +104,11 @@ impl Temp {
         &self.file
     }
 
+    /// Whether what is written goes to the disk at once.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
     /// A job that makes durable what is written until it runs; appending may go on meanwhile.
     pub(super) fn sync_so_far(&self) -> Result<impl FnOnce() -> Result<()> + Send + use<>> {
         let wrong = |error| Error::io("cannot sync an object's bytes", error);
@@ -98,7 +117,10 @@ impl Temp {
     }
 
     /// Makes the bytes durable and says what the file is like from now on.
-    pub(super) fn seal(&self) -> Result<Stamp> {
+    pub(super) fn seal(&mut self) -> Result<Stamp> {
+        if let Some(mut direct) = self.direct.take() {
+            direct.finish(&self.file).map_err(cannot_write)?;
+        }
         self.file
             .sync_all()
             .map_err(|error| Error::io("cannot sync an object's bytes", error))?;
@@ -128,6 +150,10 @@ impl Drop for Temp {
         }
         let _ = unlinkat(&self.folder, &self.name, AtFlags::empty());
     }
+}
+
+fn cannot_write(error: std::io::Error) -> Error {
+    Error::io("cannot write an object's bytes", error)
 }
 
 /// Moves a private folder to where the leftovers are, so that it is gone at once, and removes it.

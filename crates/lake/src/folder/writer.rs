@@ -2,7 +2,7 @@
 //! while the next one is gathered.
 //!
 //! What a large object has written is synced while the rest comes in, so that the sync at the end has little left to
-//! wait for. At most two pieces are in memory, and one sync is under way. Nothing is visible before `finish`; dropping the writer removes the temporary
+//! wait for; a file that is written past the page cache (`direct.rs`) is synced once. At most two pieces are in memory, and one sync is under way. Nothing is visible before `finish`; dropping the writer removes the temporary
 //! file (a piece being written at that moment removes it when it is done).
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Sink {
     /// Starts a sync of what is written, if that is much and no other sync is under way.
     async fn sync_behind(&mut self, temp: &Temp) -> Result<()> {
         let is_busy = self.sync.as_ref().is_some_and(|job| !job.is_finished());
-        if self.unsynced_bytes < SYNC_BYTES || is_busy {
+        if self.unsynced_bytes < SYNC_BYTES || is_busy || temp.is_direct() {
             return Ok(());
         }
         self.synced().await?;

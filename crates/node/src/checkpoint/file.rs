@@ -189,7 +189,7 @@ pub(super) async fn write(
     let fresh = fresh.filter(|(_, found)| found.is_none());
     let header = Bytes::from(staged.header(fresh.map(|(part, _)| part))?);
     let data_start = header.len() as u64;
-    let mut body = vec![header];
+    let mut runs = Runs::default();
     let mut parts = Vec::with_capacity(digests.len());
     let (mut end, mut reused_bytes) = (data_start, 0);
     for ((part, digests), found) in staged.parts.iter().zip(digests).zip(found) {
@@ -201,10 +201,9 @@ pub(super) async fn write(
                 place
             }
             None => {
-                let stored = file_bytes(&staged, part);
-                let range = [end, end + stored.len() as u64];
+                let range = [end, end + part.range.len() as u64];
                 end = range[1];
-                body.push(stored);
+                runs.add(part.range.clone());
                 Place::Here(range)
             }
         };
@@ -218,10 +217,11 @@ pub(super) async fn write(
         });
     }
     save.count_reused(reused_bytes);
-    let file = if body.len() > 1 {
-        Some(put(saves, save, staged.number, &body, &parts).await?)
-    } else {
+    let file = if runs.0.is_empty() {
         None
+    } else {
+        let body: Vec<Bytes> = std::iter::once(header).chain(runs.of(&staged)).collect();
+        Some(put(saves, save, staged.number, &body, &parts).await?)
     };
     Ok(WrittenFile {
         number: staged.number,
@@ -293,6 +293,23 @@ fn reused(save: &Save, parent: Option<&Parent>, part: &StagedPart, digests: &Dig
     let parent = parent.filter(|_| save.begin.reuse)?;
     let found = parent.with_digest(&digests.blake3, part.range.len() as u64)?;
     Some(found.bytes.clone())
+}
+
+/// What is written of a staging buffer, in as few slices as possible: a lake takes long ones from where they lie.
+#[derive(Debug, Default)]
+struct Runs(Vec<Range<usize>>);
+
+impl Runs {
+    fn add(&mut self, range: Range<usize>) {
+        match self.0.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.0.push(range),
+        }
+    }
+
+    fn of(self, staged: &StagedFile) -> impl Iterator<Item = Bytes> {
+        self.0.into_iter().map(|range| staged.bytes.slice(range))
+    }
 }
 
 /// What a file has of a part: here a part's bytes become file bytes.
