@@ -13,6 +13,7 @@ use crate::course::{Course, Spot, Walk};
 use crate::dataset::Inner;
 use crate::decoding::{self, Column, Decoding, Row};
 use crate::fetch::{Fetched, add, fetch, nanoseconds};
+use crate::held::Held;
 use crate::options::OnError;
 use crate::sample::SampleBytes;
 use crate::stats::{BadSample, BatchStats, Times};
@@ -63,6 +64,7 @@ pub(crate) struct Assembler {
     pub(crate) datasets: Arc<[Arc<Inner>]>,
     pub(crate) on_error: OnError,
     pub(crate) decoding: Arc<Decoding>,
+    pub(crate) held: Arc<Held>,
     /// The epoch that is walked, and the walk.
     pub(crate) walk: Option<(u64, Walk)>,
 }
@@ -136,7 +138,7 @@ impl Assembler {
                 continue;
             }
             let numbers: Vec<u64> = mine.iter().map(|slot| slot.spot.number).collect();
-            let fetched = fetch(dataset, source, &numbers)?;
+            let fetched = fetch(dataset, source, &numbers, Some(&self.held))?;
             count(stats, &fetched);
             for (slot, sample) in mine.into_iter().zip(fetched.samples) {
                 slot.sample = Some(sample.map(|mut sample| {
@@ -207,7 +209,7 @@ impl Assembler {
             .take(SUBSTITUTES_MAX)
         {
             let dataset = &self.datasets[spot.source];
-            let mut fetched = fetch(dataset, spot.source, &[spot.number])?;
+            let mut fetched = fetch(dataset, spot.source, &[spot.number], Some(&self.held))?;
             count(&mut batch.stats, &fetched);
             let decoded = fetched.samples.pop().map(|sample| {
                 let mut sample = sample?;

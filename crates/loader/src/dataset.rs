@@ -264,7 +264,7 @@ impl Dataset {
     ///
     /// Errors: `OutOfRange`, `Corrupt` with shard, key and offset, `Changed` if its shard was replaced.
     pub fn sample(&self, number: u64) -> Result<SampleBytes> {
-        let sample = fetch(&self.0, 0, &[number])?.samples.pop();
+        let sample = fetch(&self.0, 0, &[number], None)?.samples.pop();
         sample.unwrap_or_else(|| {
             Err(Error::new(
                 Kind::Internal,
@@ -275,7 +275,7 @@ impl Dataset {
 
     /// These samples, in one question to the node, each with a result of its own.
     pub fn samples(&self, numbers: &[u64]) -> Result<Vec<Result<SampleBytes>>> {
-        Ok(fetch(&self.0, 0, numbers)?.samples)
+        Ok(fetch(&self.0, 0, numbers, None)?.samples)
     }
 }
 

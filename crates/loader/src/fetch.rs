@@ -3,6 +3,8 @@
 //! Samples that lie close together in one shard are read as one range ([`GAP_BYTES_MAX`], [`RANGE_BYTES_MAX`]); each is a part of its view. A field is
 //! compared with the CRC32C of the index, whatever the node has checked before: this is the last place before the bytes are used.
 //!
+//! A loader holds pages of the windows ahead (`held.rs`); samples that lie in them are cut out of them, without a question.
+//!
 //! One sample's fault is that sample's result. What no sample can help (the node is gone, the index is damaged) is the error of the call.
 
 use std::time::Instant;
@@ -14,6 +16,7 @@ use forebay_dataset::raw::VERSION_COLUMN;
 use forebay_dataset::shard::Layout;
 
 use crate::dataset::{Access, Inner, ShardPlace};
+use crate::held::Held;
 use crate::rows;
 use crate::sample::{FieldBytes, Memory, SampleBytes};
 use crate::streams;
@@ -45,10 +48,21 @@ struct Run {
     number: u64,
 }
 
+/// Where the bytes of a sample are.
+#[derive(Clone, Copy)]
+enum Bytes<'a> {
+    /// It has none.
+    None,
+    /// In a view that begins at this byte of the shard.
+    At(u64, &'a View),
+    /// In what the node answered.
+    Asked(&'a Run, &'a Result<View>),
+}
+
 /// Reads these samples of a dataset; each has a result of its own.
-pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
+pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&Held>) -> Result<Fetched> {
     match dataset.access() {
-        Access::Ranges => fetch_ranges(dataset, source, numbers),
+        Access::Ranges => fetch_ranges(dataset, source, numbers, held),
         Access::Rows => rows::fetch(dataset, source, numbers),
         Access::Streams => streams::fetch(dataset, source, numbers),
         Access::Mixed => fetch_mixed(dataset, source, numbers),
@@ -68,7 +82,7 @@ fn fetch_mixed(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetche
         list.push((at, *number));
     }
     let of = |list: &[(usize, u64)]| list.iter().map(|(_, number)| *number).collect::<Vec<_>>();
-    let mut fetched = fetch_ranges(dataset, source, &of(&plain))?;
+    let mut fetched = fetch_ranges(dataset, source, &of(&plain), None)?;
     let other = streams::fetch(dataset, source, &of(&packed))?;
     add(&mut fetched.sources, other.sources);
     fetched.read_ns += other.read_ns;
@@ -84,7 +98,7 @@ fn fetch_mixed(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetche
 }
 
 /// Reads samples that lie in their shards as they are.
-fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
+fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&Held>) -> Result<Fetched> {
     let started = Instant::now();
     let mut samples = Vec::with_capacity(numbers.len());
     for number in numbers {
@@ -92,25 +106,56 @@ fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetch
         dataset.select(&mut sample);
         samples.push(sample);
     }
-    let (runs, run_of) = join(dataset, numbers, &samples);
+    let mut spans: Vec<_> = samples.iter().map(Sample::span).collect();
+    let mut fetched = Fetched::default();
+    let here = held.map(|held| find_held(held, source, &samples, &mut spans, &mut fetched.sources));
+    let (runs, run_of) = join(dataset, numbers, &samples, &spans);
     let items = runs
         .iter()
         .map(|run| item(dataset, run))
         .collect::<Result<Vec<_>>>()?;
     let asked = Instant::now();
-    let views = dataset.client.get_batch(items)?;
+    let views = match items.is_empty() {
+        true => Vec::new(),
+        false => dataset.client.get_batch(items)?,
+    };
     let answered = Instant::now();
-    let mut fetched = Fetched::default();
     for view in views.iter().flatten() {
         add(&mut fetched.sources, view.sources());
     }
-    for ((number, sample), run) in numbers.iter().zip(&samples).zip(&run_of) {
-        let bytes = run.map(|run| (&runs[run], &views[run]));
+    fetched.samples.reserve(numbers.len());
+    for (at, (number, sample)) in numbers.iter().zip(&samples).enumerate() {
+        let bytes = match here.as_ref().and_then(|here| here[at].as_ref()) {
+            Some((start, view)) => Bytes::At(*start, view),
+            None => run_of[at].map_or(Bytes::None, |run| Bytes::Asked(&runs[run], &views[run])),
+        };
         fetched.samples.push(cut(dataset, source, *number, sample, bytes));
     }
     fetched.read_ns = nanoseconds(answered - asked);
     fetched.check_ns = nanoseconds(asked - started) + nanoseconds(answered.elapsed());
     Ok(fetched)
+}
+
+/// Samples that lie in pages that are held: the first byte of a view, and the view. Their spans need not be asked for any more.
+fn find_held(
+    held: &Held,
+    source: usize,
+    samples: &[Sample<'_>],
+    spans: &mut [Option<ByteRange>],
+    sources: &mut Sources,
+) -> Vec<Option<(u64, View)>> {
+    let pages = held.read();
+    if pages.is_empty() {
+        return vec![None; samples.len()];
+    }
+    let find = |(sample, span): (&Sample<'_>, &mut Option<ByteRange>)| {
+        let bytes = (*span)?;
+        let (start, view) = pages.find(source, sample.shard, bytes)?;
+        sources.ram += bytes.end() - bytes.start();
+        *span = None;
+        Some((start, view.clone()))
+    };
+    samples.iter().zip(spans).map(find).collect()
 }
 
 pub(crate) fn nanoseconds(time: std::time::Duration) -> u64 {
@@ -125,9 +170,13 @@ pub(crate) fn add(sum: &mut Sources, more: Sources) {
     sum.copied += more.copied;
 }
 
-/// Ranges for all samples, and which one each sample is in; none if it has no bytes.
-fn join(dataset: &Inner, numbers: &[u64], samples: &[Sample<'_>]) -> (Vec<Run>, Vec<Option<usize>>) {
-    let spans: Vec<_> = samples.iter().map(Sample::span).collect();
+/// Ranges for all spans, and which one each sample is in; none if it has no bytes.
+fn join(
+    dataset: &Inner,
+    numbers: &[u64],
+    samples: &[Sample<'_>],
+    spans: &[Option<ByteRange>],
+) -> (Vec<Run>, Vec<Option<usize>>) {
     let mut order: Vec<usize> = (0..samples.len()).filter(|at| spans[*at].is_some()).collect();
     order.sort_unstable_by_key(|at| (samples[*at].shard, spans[*at].map(ByteRange::start)));
     let mut runs: Vec<Run> = Vec::with_capacity(order.len());
@@ -186,14 +235,15 @@ fn cut(
     source: usize,
     number: u64,
     sample: &Sample<'_>,
-    bytes: Option<(&Run, &Result<View>)>,
+    bytes: Bytes<'_>,
 ) -> Result<SampleBytes> {
     let place = dataset.shard(sample.shard)?;
     let about = |error: Error| about(error, place, number, sample);
     let (start, view) = match bytes {
-        None => (0, None),
-        Some((run, Ok(view))) if view.len() as u64 == run.end - run.start => (run.start, Some(view)),
-        Some((run, Ok(view))) => {
+        Bytes::None => (0, None),
+        Bytes::At(start, view) => (start, Some(view)),
+        Bytes::Asked(run, Ok(view)) if view.len() as u64 == run.end - run.start => (run.start, Some(view)),
+        Bytes::Asked(run, Ok(view)) => {
             let message = "the shard ends before the sample does; upload it again, or index it again";
             let error = Error::new(Kind::Corrupt, message).with("offset", run.start);
             return Err(about(
@@ -202,7 +252,7 @@ fn cut(
                     .with("expected", run.end - run.start),
             ));
         }
-        Some((_, Err(error))) => return Err(about(explain(error))),
+        Bytes::Asked(_, Err(error)) => return Err(about(explain(error))),
     };
     let mut fields = Vec::with_capacity(sample.fields.len());
     for field in &sample.fields {

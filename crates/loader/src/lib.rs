@@ -28,6 +28,7 @@ mod course;
 mod dataset;
 mod decoding;
 mod fetch;
+mod held;
 mod indexing;
 mod kept;
 mod loader;

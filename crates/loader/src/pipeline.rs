@@ -26,6 +26,7 @@ use crate::course::Course;
 use crate::dataset::Inner;
 use crate::decoding::Decoding;
 use crate::fetch::nanoseconds;
+use crate::held::{self, Held};
 use crate::options::LoaderOptions;
 use crate::prefetch;
 use crate::report::Report;
@@ -79,6 +80,7 @@ pub(crate) struct Shared {
     taken: Condvar,
     pub(crate) prefetched: [AtomicU64; 5],
     decoding: Arc<Decoding>,
+    pub(crate) held: Arc<Held>,
     report: Report,
 }
 
@@ -125,8 +127,14 @@ impl Pipeline {
         } else {
             0
         };
+        let plans = job.course.plans().iter().zip(job.datasets.iter());
+        let rounds: Vec<Rounds> = plans
+            .map(|(plan, dataset)| Rounds::begin(dataset, plan))
+            .collect();
+        let node_ram_bytes = rounds.iter().map(|rounds| rounds.node_ram_bytes).min().flatten();
         let shared = Arc::new(Shared {
             job,
+            held: Arc::new(Held::new(node_ram_bytes)),
             line: Mutex::new(line),
             filled: Condvar::new(),
             taken: Condvar::new(),
@@ -134,10 +142,6 @@ impl Pipeline {
             decoding,
             report: Report::default(),
         });
-        let plans = shared.job.course.plans().iter().zip(shared.job.datasets.iter());
-        let rounds: Vec<Rounds> = plans
-            .map(|(plan, dataset)| Rounds::begin(dataset, plan))
-            .collect();
         let ahead = prefetch::Ahead::new(&shared.job, &rounds);
         let mut pipeline = Self {
             shared,
@@ -245,6 +249,7 @@ impl Drop for Pipeline {
             if let Ok(mut line) = self.shared.line.try_lock() {
                 line.entries.clear();
             }
+            self.shared.held.clear_in_child();
             self.threads.drain(..).for_each(std::mem::forget);
             return;
         }
@@ -272,6 +277,7 @@ impl Shared {
             datasets: Arc::clone(&self.job.datasets),
             on_error: self.job.options.on_error,
             decoding: Arc::clone(&self.decoding),
+            held: Arc::clone(&self.held),
             walk: None,
         };
         while let Some(ticket) = self.take() {
@@ -317,11 +323,18 @@ impl Shared {
         (!line.closed).then_some(line.consumed)
     }
 
-    /// Waits until the consumer stands elsewhere than there.
+    /// Waits until the consumer stands elsewhere than there, and gives back what is held for it if that takes long.
     pub(crate) fn wait_consumed(&self, before: (u64, u64)) {
         let mut line = self.lock();
         while !line.closed && line.consumed == before {
-            line = self.taken.wait(line).unwrap_or_else(PoisonError::into_inner);
+            let waited = self.taken.wait_timeout(line, held::IDLE);
+            let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
+            line = again;
+            if time.timed_out() && line.consumed == before {
+                drop(line);
+                self.held.clear();
+                line = self.lock();
+            }
         }
     }
 }

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_client::Item;
 use forebay_dataset::order::{Plan, Shuffle, Span};
 
 use crate::course::Course;
-use crate::dataset::Inner;
+use crate::dataset::{Access, Inner};
+use crate::held::{Held, Range};
 use crate::options::Prefetch;
 use crate::pipeline::{Job, Shared};
 use crate::rounds::Rounds;
@@ -35,16 +35,19 @@ const SMALL_SHARDS_BYTES: u64 = 256 << 20;
 pub(crate) struct Ahead {
     course: Arc<Course>,
     sources: Vec<SourceAhead>,
-    /// Ranges of windows that were begun: source and item.
-    waiting: VecDeque<(usize, Item)>,
+    /// Ranges of windows that were begun.
+    waiting: VecDeque<Range>,
 }
 
 /// The life of a prefetching thread.
 pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
-    while let Some((source, item)) = next(shared, ahead) {
-        let dataset = &shared.job.datasets[source];
-        match dataset.client.prepare(vec![item]) {
+    while let Some(range) = next(shared, ahead) {
+        let dataset = &shared.job.datasets[range.source];
+        match dataset.client.prepare(vec![range.item.clone()]) {
             Ok(prepared) => {
+                if dataset.access() == Access::Ranges {
+                    shared.held.hold(dataset, &range);
+                }
                 for of in prepared.into_iter().flatten() {
                     for (counter, bytes) in shared
                         .prefetched
@@ -62,11 +65,11 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
 
 /// The next range; waits until the consumer has moved on if there is none. One thread waits, the others stand in line behind it: they
 /// need not be woken for every batch.
-fn next(shared: &Shared, ahead: &Mutex<Ahead>) -> Option<(usize, Item)> {
+fn next(shared: &Shared, ahead: &Mutex<Ahead>) -> Option<Range> {
     let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let consumed = shared.consumed()?;
-        if let Some(next) = ahead.next(consumed) {
+        if let Some(next) = ahead.next(consumed, &shared.held) {
             return Some(next);
         }
         shared.wait_consumed(consumed);
@@ -108,19 +111,20 @@ impl Ahead {
     }
 
     /// The next range to ask for; `None` until the consumer has moved on.
-    fn next(&mut self, consumed: (u64, u64)) -> Option<(usize, Item)> {
+    fn next(&mut self, consumed: (u64, u64), held: &Held) -> Option<Range> {
         if self.waiting.is_empty() {
-            self.begin(consumed);
+            self.begin(consumed, held);
         }
         self.waiting.pop_front()
     }
 
-    /// Begins a stretch of each source that has room.
-    fn begin(&mut self, (epoch, position): (u64, u64)) {
+    /// Begins a stretch of each source that has room; what is behind the consumer is given back.
+    fn begin(&mut self, (epoch, position): (u64, u64), held: &Held) {
         for (source, ahead) in self.sources.iter_mut().enumerate() {
             let standing = self.course.standing(source, epoch, position);
-            match ahead.begin(standing) {
-                Ok(items) => self.waiting.extend(items.into_iter().map(|item| (source, item))),
+            held.release(source, (standing.epoch, standing.position));
+            match ahead.begin(source, standing) {
+                Ok(ranges) => self.waiting.extend(ranges),
                 Err(error) => tracing::debug!(%error, "cannot read ahead"),
             }
         }

@@ -15,6 +15,7 @@ use forebay_dataset::shard::Layout;
 
 use crate::course::Standing;
 use crate::dataset::{Access, Inner, ShardPlace};
+use crate::held::Range;
 use crate::rows;
 use crate::streams;
 
@@ -45,8 +46,11 @@ struct Stretch {
     epoch: u64,
     end: u64,
     bytes: u64,
-    items: Vec<Item>,
+    items: Vec<Part>,
 }
+
+/// A range of a shard.
+type Part = (u32, Item);
 
 impl SourceAhead {
     pub(super) fn new(
@@ -74,7 +78,7 @@ impl SourceAhead {
     }
 
     /// The ranges of the next stretch, if it may begin; none otherwise.
-    pub(super) fn begin(&mut self, standing: Standing) -> Result<Vec<Item>> {
+    pub(super) fn begin(&mut self, source: usize, standing: Standing) -> Result<Vec<Range>> {
         if self.bytes_max == 0 {
             return Ok(Vec::new());
         }
@@ -97,9 +101,17 @@ impl SourceAhead {
         let Some(mut stretch) = self.stretches.pop_front() else {
             return Ok(Vec::new());
         };
-        let items = std::mem::take(&mut stretch.items);
+        let until = (stretch.epoch, stretch.end);
+        let range = |(shard, item)| Range {
+            source,
+            shard,
+            item,
+            until,
+        };
+        let ranges = std::mem::take(&mut stretch.items).into_iter().map(range);
+        let ranges = ranges.collect();
         self.begun.push_back(stretch);
-        Ok(items)
+        Ok(ranges)
     }
 
     /// Finds the stretches of the next window that has some; at most those of the next epoch.
@@ -123,7 +135,7 @@ impl SourceAhead {
     }
 
     /// Makes stretches of the ranges of a window.
-    fn cut(&mut self, mut items: Vec<Item>, positions: std::ops::Range<u64>) {
+    fn cut(&mut self, mut items: Vec<Part>, positions: std::ops::Range<u64>) {
         let epoch = self.order.epoch();
         let bytes: u64 = items.iter().map(item_bytes).sum();
         match self.plan.options().shuffle {
@@ -176,7 +188,7 @@ impl SourceAhead {
     }
 
     /// The ranges of the window.
-    fn items(&self) -> Result<Vec<Item>> {
+    fn items(&self) -> Result<Vec<Part>> {
         let mut items = Vec::new();
         for piece in self.order.pieces(self.window) {
             self.piece_items(&piece, &mut items)?;
@@ -184,7 +196,7 @@ impl SourceAhead {
         Ok(items)
     }
 
-    fn piece_items(&self, piece: &Piece, items: &mut Vec<Item>) -> Result<()> {
+    fn piece_items(&self, piece: &Piece, items: &mut Vec<Part>) -> Result<()> {
         let number = u32::try_from(piece.shard).unwrap_or(u32::MAX);
         let place = self.dataset.shard(number)?;
         // Objects of their own are as large as they are; asking for them early is the fetchers' business.
@@ -193,7 +205,7 @@ impl SourceAhead {
         }
         if self.dataset.access() == Access::Rows {
             for (start, end) in rows::ahead(&self.dataset, number, piece.rows.clone())? {
-                add_ranges(place, start, end, items);
+                add_ranges(number, place, start, end, items);
             }
             return Ok(());
         }
@@ -209,26 +221,27 @@ impl SourceAhead {
             .map(|field| field.offset.saturating_add(field.bytes));
         let end = ends.max().unwrap_or(start);
         let stored = streams::ahead(place, start..end);
-        add_ranges(place, stored.start, stored.end, items);
+        add_ranges(number, place, stored.start, stored.end, items);
         Ok(())
     }
 }
 
-/// Cuts a stretch of a shard into ranges.
-fn add_ranges(place: &ShardPlace, start: u64, end: u64, items: &mut Vec<Item>) {
+/// Cuts a stretch of a shard into ranges; they end where pages of the node do.
+fn add_ranges(shard: u32, place: &ShardPlace, start: u64, end: u64, items: &mut Vec<Part>) {
     let mut offset = start;
     while offset < end {
-        let length = RANGE_BYTES.min(end - offset);
-        items.push(Item {
+        let length = (RANGE_BYTES - offset % RANGE_BYTES).min(end - offset);
+        let item = Item {
             object: place.object.clone(),
             range: ItemRange::Range { offset, length },
             version: place.version.clone(),
-        });
+        };
+        items.push((shard, item));
         offset += length;
     }
 }
 
-fn item_bytes(item: &Item) -> u64 {
+fn item_bytes((_, item): &Part) -> u64 {
     match item.range {
         ItemRange::Range { length, .. } => length,
         _ => 0,
