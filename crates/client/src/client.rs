@@ -157,6 +157,27 @@ impl Client {
         Ok(views)
     }
 
+    /// The same, as one view for each piece of memory that the bytes of an item lie in, in order: nothing is copied or mapped for it.
+    pub fn get_batch_parts(&self, mut items: Vec<Item>) -> Result<Vec<Result<Vec<View>>>> {
+        let local = match &self.node {
+            Node::Local(local) => local,
+            Node::Remote(_) => {
+                let views = self.get_batch(items)?.into_iter();
+                return Ok(views.map(|view| view.map(|view| vec![view])).collect());
+            }
+        };
+        let mut parts = Vec::with_capacity(items.len());
+        while items.len() > BATCH_ITEMS_MAX {
+            let rest = items.split_off(BATCH_ITEMS_MAX);
+            parts.append(&mut local.read_parts(items)?);
+            items = rest;
+        }
+        if !items.is_empty() {
+            parts.append(&mut local.read_parts(items)?);
+        }
+        Ok(parts)
+    }
+
     /// The same, as pieces where the node has them: for who looks at the bytes once, in order.
     pub fn get_batch_pieces(&self, mut items: Vec<Item>) -> Result<Vec<Result<Pieces>>> {
         let local = match &self.node {

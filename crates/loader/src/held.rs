@@ -47,7 +47,7 @@ pub(crate) struct Pages {
     bytes: u64,
 }
 
-/// Bytes of a shard within one page of it.
+/// Bytes of a shard within one page of it that lie together in memory.
 struct Page {
     start: u64,
     end: u64,
@@ -82,18 +82,17 @@ impl Held {
             },
             ..range.item.clone()
         };
-        let views = match dataset.client.get_batch(bounds.iter().map(item).collect()) {
-            Ok(views) => views,
+        let parts = match dataset.client.get_batch_parts(bounds.iter().map(item).collect()) {
+            Ok(parts) => parts,
             Err(error) => return tracing::debug!(%error, "pages ahead are not held"),
         };
         let mut pages = self.write();
-        for ((start, end), view) in bounds.into_iter().zip(views) {
-            // Errors are for whoever needs the bytes.
-            let Ok(view) = view else { continue };
+        // Errors are for whoever needs the bytes.
+        for view in parts.into_iter().flatten().flatten() {
             if view.sources().copied > 0 {
                 self.has_ended.store(true, Ordering::Relaxed);
-            } else if view.len() as u64 == end - start {
-                pages.add((range.source, range.shard), start, view, range.until);
+            } else {
+                pages.add((range.source, range.shard), view, range.until);
             }
         }
     }
@@ -131,12 +130,12 @@ impl Held {
 }
 
 impl Pages {
-    /// Where these bytes of a shard lie, if they lie in one page that is held: the first byte of a view, and the view.
+    /// Where these bytes of a shard lie, if they lie together in a page that is held: the first byte of a view, and the view.
     pub(crate) fn find(&self, source: usize, shard: u32, span: ByteRange) -> Option<(u64, &View)> {
-        let pages = self.by_page.get(&(source, shard, span.start() / PAGE_BYTES))?;
-        let page = pages
+        let parts = self.by_page.get(&(source, shard, span.start() / PAGE_BYTES))?;
+        let page = parts
             .iter()
-            .find(|page| page.start <= span.start() && span.end() <= page.end)?;
+            .find(|part| part.start <= span.start() && span.end() <= part.end)?;
         Some((page.start, &page.view))
     }
 
@@ -144,8 +143,8 @@ impl Pages {
         self.by_page.is_empty()
     }
 
-    fn add(&mut self, (source, shard): (usize, u32), start: u64, view: View, until: Place) {
-        let end = start + view.len() as u64;
+    fn add(&mut self, (source, shard): (usize, u32), view: View, until: Place) {
+        let (start, end) = (view.offset(), view.offset() + view.len() as u64);
         let pages = self
             .by_page
             .entry((source, shard, start / PAGE_BYTES))

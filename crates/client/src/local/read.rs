@@ -45,6 +45,61 @@ impl Local {
         Ok(seen)
     }
 
+    /// The same, as one view for each piece of memory that the bytes of an item lie in.
+    pub(crate) fn read_parts(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<Vec<View>>>> {
+        let (items, seen) = self.ask_for(items, |leased, mappings, generation| {
+            let parts = self.parts_of(leased).into_iter();
+            let seen = parts.map(|part| self.see_one(part, mappings, generation));
+            seen.collect::<Result<Vec<Unnamed>>>()
+        })?;
+        let named = items.into_iter().zip(seen);
+        Ok(named
+            .map(|(item, seen)| {
+                let views = seen?.into_iter().map(|part| part.named(item.clone()));
+                Ok(views.collect())
+            })
+            .collect())
+    }
+
+    /// Every part of a leased item as an item of its own, all under the same lease.
+    fn parts_of(self: &Arc<Self>, leased: Leased) -> Vec<Leased> {
+        let Leased { mut found, hold } = leased;
+        let (Some(view), Some(first_hold)) = (found.view.take(), hold) else {
+            return Vec::new();
+        };
+        let (lease, life) = (view.lease, first_hold.life);
+        let mut holds = vec![first_hold];
+        let mut state = self.state();
+        // The first one counts the bytes of all.
+        for _ in 1..view.parts.len() {
+            state.leases.hold(lease, 0);
+            holds.push(self.hold(lease, life));
+        }
+        drop(state);
+        let mut offset = found.offset;
+        let part = |(part, hold): (ViewPart, Hold)| {
+            let one = Found {
+                offset,
+                view: Some(wire::View {
+                    lease,
+                    parts: vec![part],
+                }),
+                ..found.clone()
+            };
+            offset += part.bytes;
+            // Where the bytes came from is said once.
+            found.sources = wire::Sources {
+                copied: found.sources.copied,
+                ..wire::Sources::default()
+            };
+            Leased {
+                found: one,
+                hold: Some(hold),
+            }
+        };
+        view.parts.into_iter().zip(holds).map(part).collect()
+    }
+
     /// Gives the items back, and what was seen of each.
     fn ask_for<T>(
         self: &Arc<Self>,
