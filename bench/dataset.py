@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import dataset_peers as peers
+import numpy  # noqa: F401  Its memory is that of any job; where ranks are measured it is there before.
 
 import forebay
 

@@ -161,6 +161,37 @@ fn pieces_are_read_where_they_lie_and_their_lease_ends_with_them() {
 }
 
 #[test]
+fn parts_are_views_of_their_own_under_one_lease() {
+    let node = FakeNode::start();
+    let sizes = [1, 70_000, 5, MIB + 123];
+    let content = pattern(6, sizes.iter().sum());
+    scatter(&node, "parts", &content, &sizes);
+    let client = connect(&node);
+    let mut parts = client
+        .get_batch_parts(vec![item("parts")])
+        .unwrap()
+        .remove(0)
+        .unwrap();
+    let mut first = 0;
+    for (part, bytes) in parts.iter().zip(sizes) {
+        assert_eq!(part.offset(), first as u64);
+        assert!(
+            part[..] == content[first..first + bytes],
+            "the part at {first} differs"
+        );
+        first += bytes;
+    }
+    assert_eq!((first, parts.len()), (content.len(), sizes.len()));
+    assert_eq!(client.stats().copied_bytes, 0);
+    let last = parts.pop().unwrap();
+    drop(parts);
+    assert_eq!(node.books().holders(), 1, "one part holds the lease of all");
+    assert!(last[..] == content[content.len() - last.len()..]);
+    drop(last);
+    until("the lease is given back", || node.books().holders() == 0);
+}
+
+#[test]
 fn pieces_of_a_new_node_are_never_taken_for_those_of_the_old_one() {
     let folder = fixture::Folder::new();
     let sizes = [MIB, 2 * MIB];

@@ -378,6 +378,40 @@ fn windows_are_read_ahead_of_the_consumer_in_long_stretches() {
     assert_eq!(after, before, "the fetchers found everything in RAM");
 }
 
+#[test]
+fn samples_in_pages_that_were_read_ahead_cost_no_question() {
+    let node = TestNode::start();
+    node.shards("set", &[400, 400]);
+    let dataset = node.open("lake/set/");
+    let options = LoaderOptions {
+        shuffle: Shuffle::Window(Window::samples(800)),
+        batches_ahead: 1,
+        fetch_threads: 1,
+        ..windowed(4)
+    };
+    let mut loader = dataset.loader(options).unwrap();
+    let mut all = numbers(&loader.next_batch().unwrap().unwrap());
+    let bytes = (shard(0..400).len() + shard(400..800).len()) as u64;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // But for both ends of each archive, which no sample needs.
+    while loader.stats().prefetched.lake + loader.stats().prefetched.ram < bytes - (16 << 10) {
+        assert!(Instant::now() < deadline, "{:?}", loader.stats());
+        std::thread::yield_now();
+    }
+    let before = node.client.stats();
+    while all.len() < 700 {
+        all.extend(numbers(&loader.next_batch().unwrap().unwrap()));
+    }
+    let after = node.client.stats();
+    let requests = after.requests - before.requests;
+    // What the loader says to the node once a second, and two batches that were begun before.
+    assert!(requests < 40, "{requests} questions for 170 batches");
+    assert_eq!(after.copied_bytes, before.copied_bytes);
+    all.extend(rest(&mut loader).into_iter().flatten());
+    all.sort_unstable();
+    assert_eq!(all, (0..800).collect::<Vec<_>>());
+}
+
 /// 16 samples of 128 KiB.
 fn large_shard(number: usize) -> Vec<u8> {
     let mut tar = Vec::new();

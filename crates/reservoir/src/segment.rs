@@ -160,12 +160,18 @@ impl Segment {
 
     /// Gives the whole segment memory, in huge pages where the kernel allows; returns how many bytes those are. Changes no
     /// content, so it may run while the segment is in use.
+    ///
+    /// It goes from the end to the front, because whoever fills the segment meanwhile comes from there, and passes over what has memory already:
+    /// a huge page in the place of small ones costs a copy of them.
     pub(crate) fn fault_in(&self) -> usize {
         let mut huge_bytes = 0;
-        for start in (0..self.bytes).step_by(HUGE_PAGE_BYTES) {
+        for start in (0..self.bytes).step_by(HUGE_PAGE_BYTES).rev() {
             let bytes = HUGE_PAGE_BYTES.min(self.bytes - start);
             // SAFETY: `start` lies inside the mapping.
             let chunk = unsafe { self.base.add(start) };
+            if has_memory(chunk, bytes) {
+                continue;
+            }
             // Collapsing needs one page of the chunk to be there.
             if bytes == HUGE_PAGE_BYTES && populate(chunk, SMALL_PAGE_BYTES) && collapse(chunk) {
                 huge_bytes += bytes;
@@ -175,6 +181,15 @@ impl Segment {
         }
         huge_bytes
     }
+}
+
+/// Whether the last page of a part of a mapping, at most a huge page long, is there: then most of it is, or will be in a moment.
+fn has_memory(start: NonNull<u8>, bytes: usize) -> bool {
+    let last = bytes.saturating_sub(1) / SMALL_PAGE_BYTES * SMALL_PAGE_BYTES;
+    let mut is_there = 0u8;
+    // SAFETY: the page lies in the part that the callers name of their mapping, and one byte is the answer for one page.
+    let answer = unsafe { libc::mincore(start.as_ptr().add(last).cast(), 1, &raw mut is_there) };
+    answer == 0 && is_there & 1 == 1
 }
 
 /// Asks the kernel to give memory to a part of a mapping now.
