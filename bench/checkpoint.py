@@ -250,6 +250,44 @@ def frozen(args: argparse.Namespace, run: Run) -> None:
     emit("bytes written again", [report.bytes_written / report.bytes])
 
 
+def steps_of(run: Run, name: str, **options: Any) -> forebay.Checkpoints:
+    return forebay.Checkpoints(f"forebay://bench/{name}", node=run.node, on_error="raise", alarms="off", threads=THREADS, **options)
+
+
+def differential(args: argparse.Namespace, run: Run) -> None:
+    """Steps that are stored as differences, until one is stored whole again; and the state of the last of the chain, whole."""
+    found = state(4)
+    with steps_of(run, "chain", differential="auto") as chain, steps_of(run, "whole") as whole:
+        chain.save(1, found).durable().result(600)
+        reports: list[Any] = []
+        while len(reports) < 32:
+            for tensor in tensors(found):
+                tensor.view(-1)[::3].mul_(1.0009765625)
+            report = chain.save(len(reports) + 2, found).durable().result(600)
+            if reports and report.bytes_encoded < reports[-1].bytes_encoded / 2:
+                break
+            reports.append(report)
+            if report.bytes_encoded == 0:
+                raise SystemExit("nothing was stored as a difference")
+        end = len(reports) + 1
+        chain.load(end, into=found)
+        whole.save(end, found).durable().result(600)
+        whole.load(end, into=found)
+        encoded, plain = abba(lambda: chain.load(end, into=found), lambda: whole.load(end, into=found), args.rounds)
+    emit("differential bytes", [reports[-1].bytes_written / reports[-1].bytes])
+    emit("differential chain", [len(reports)])
+    emit("differential warm", ratio(encoded, plain))
+
+
+def restore(args: argparse.Namespace, run: Run) -> None:
+    """Both of them from a cold node before a slow lake: what a job waits for that starts again."""
+    found = state(4)
+    with steps_of(run, "chain") as chain, steps_of(run, "whole") as whole:
+        end = whole.latest()
+        encoded, plain = seconds(lambda: chain.load(end, into=found)), seconds(lambda: whole.load(end, into=found))
+    emit("restore", [encoded / plain])
+
+
 def memory(args: argparse.Namespace, run: Run) -> None:
     """Private memory of trainer and node, at its highest, beyond what they had when nothing was saved."""
     found = state()
@@ -275,6 +313,7 @@ def memory(args: argparse.Namespace, run: Run) -> None:
 
 
 GROUPS = {"stall": stall, "busy": busy, "load": load, "views": views, "frozen": frozen, "memory": memory, "others": others}
+GROUPS |= {"differential": differential, "restore": restore}
 
 
 def main() -> None:

@@ -18,6 +18,10 @@ const PAGE: &str = "docs/benchmarks/checkpoint.md";
 /// Memory of the node; half of it is for what is staged.
 const RAM: &str = "6GiB";
 
+/// The last group; it has a cold node of its own, before this lake.
+const RESTORE: &str = "restore";
+const SLOW_LAKE: &str = "?latency_ms=20&bytes_per_s=200000000";
+
 /// How long and what.
 #[derive(Args)]
 pub(crate) struct CheckpointArgs {
@@ -29,7 +33,7 @@ pub(crate) struct CheckpointArgs {
     only: Option<String>,
 }
 
-const GOALS: [Goal; 23] = [
+const GOALS: [Goal; 27] = [
     goal(
         "stall",
         "stall by memcpy",
@@ -151,6 +155,28 @@ const GOALS: [Goal; 23] = [
         "torch_checkpointing load, by plain read",
     ),
     shown("others", "state", "the state, GB"),
+    shown(
+        "differential",
+        "differential bytes",
+        "steps stored as differences, a third of all elements changed a little: written, by all",
+    ),
+    shown(
+        "differential",
+        "differential chain",
+        "same, differences in a chain at most",
+    ),
+    shown(
+        "differential",
+        "differential warm",
+        "same, load of the end of such a chain by that of the same state stored whole, both from the node's RAM",
+    ),
+    goal(
+        "restore",
+        "restore",
+        "same, cold node before a lake of 200 MB/s and 20 ms",
+        "≤ 2",
+        Bar::AtMost(2.0),
+    ),
 ];
 
 pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<bool> {
@@ -159,18 +185,24 @@ pub(super) fn run(workspace: &Workspace, options: &CheckpointArgs) -> Result<boo
     let dir = workspace.target.join("bench/checkpoint");
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(dir.join("lake"))?;
-    let lake = format!("file://{}", dir.join("lake").display());
-    let node = BenchNode::start(&NodeArgs {
-        binary: &workspace.target.join("release/forebay"),
-        root: &dir.join("node"),
-        lake: &lake,
-        ram: RAM,
-        nvme: "0",
-    })?;
+    let start = |query: &str| {
+        BenchNode::start(&NodeArgs {
+            binary: &workspace.target.join("release/forebay"),
+            root: &dir.join("node"),
+            lake: &format!("file://{}{query}", dir.join("lake").display()),
+            ram: RAM,
+            nvme: "0",
+        })
+    };
+    let mut node = start("")?;
     let mut page = Page::default();
     for group in groups(&GOALS) {
         if options.only.as_deref().is_some_and(|only| !group.contains(only)) {
             continue;
+        }
+        if group == RESTORE {
+            drop(node);
+            node = start(SLOW_LAKE)?;
         }
         let found = script.measure(group, &node, options.rounds, admin_and_data(&node, &dir))?;
         add_rows(&mut page, &GOALS, group, &found)?;
