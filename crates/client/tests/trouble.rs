@@ -215,6 +215,20 @@ fn a_view_outlives_its_node_and_the_next_call_finds_the_new_one() {
 }
 
 #[test]
+fn a_client_without_a_free_connection_finds_the_new_node_too() {
+    let folder = Folder::new();
+    let mut node = FakeNode::start_at(&folder.socket(), 1);
+    let client = connect(&node);
+    // Every connection of the session breaks but the one that holds it.
+    node.hook(|request| matches!(request, Request::Ping).then(|| Reply::Bytes(Vec::new())));
+    assert_eq!(client.ping().unwrap_err().kind(), Kind::Unavailable);
+    node.stop();
+    let _new = FakeNode::start_at(&folder.socket(), 2);
+    client.ping().unwrap();
+    assert_eq!(client.stats().reconnects, 1);
+}
+
+#[test]
 fn a_call_waits_for_a_node_that_restarts() {
     let folder = Folder::new();
     let mut node = FakeNode::start_at(&folder.socket(), 1);

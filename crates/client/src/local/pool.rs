@@ -185,6 +185,13 @@ impl Local {
                     state.busy -= 1;
                     match joined {
                         Ok(connection) => return Ok(self.taken(&mut state, connection, generation)),
+                        // Whoever listens there does not know the session: its node is gone, whatever the lifeline says.
+                        Err(error) if error.kind() == Kind::NotFound => {
+                            drop(state);
+                            self.forget(life);
+                            reconnect.check().map_err(|_| error)?;
+                            state = self.state();
+                        }
                         Err(error) if error.kind() != Kind::Unavailable => return Err(error),
                         Err(error) => {
                             drop(state);
@@ -231,9 +238,16 @@ impl Local {
 
     /// Notices that the node is gone.
     fn look_after(&self, life: u64) {
+        let is_gone = |link: &Link| link.lifeline.is_hung_up();
+        if self.state().link.as_ref().is_some_and(is_gone) {
+            self.forget(life);
+        }
+    }
+
+    /// Forgets the node of this life, which is gone.
+    fn forget(&self, life: u64) {
         let mut state = self.state();
-        let gone = state.life == life && state.link.as_ref().is_some_and(|link| link.lifeline.is_hung_up());
-        if gone {
+        if state.life == life && state.link.is_some() {
             let old = state.forget_node();
             state.busy = 0;
             drop(state);
