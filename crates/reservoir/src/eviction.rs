@@ -17,6 +17,10 @@ use crate::key::PageKey;
 pub(crate) trait Eviction: Send + std::fmt::Debug {
     /// A page came in (or grew to `bytes`).
     fn insert(&mut self, key: PageKey, bytes: u64);
+    /// A page came in, or grew to `bytes`, of which all would be `whole_bytes`.
+    fn insert_part(&mut self, key: PageKey, bytes: u64, _whole_bytes: u64) {
+        self.insert(key, bytes);
+    }
     /// A page was read.
     fn touch(&mut self, key: &PageKey);
     /// A page will be read soon, somebody said: it should still be there then.

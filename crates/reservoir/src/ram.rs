@@ -110,8 +110,10 @@ impl RamTier {
                 .is_some_and(|entry| entry.is_pinned())
                 && self.pin_page(page);
         if !is_pinned {
-            let bytes = page.frame.backed_bytes();
-            self.with_policy(page.object.domain, |policy| policy.insert(page.key, bytes));
+            let (bytes, whole_bytes) = (page.frame.backed_bytes(), page.frame.bytes() as u64);
+            self.with_policy(page.object.domain, |policy| {
+                policy.insert_part(page.key, bytes, whole_bytes);
+            });
         }
     }
 

@@ -14,13 +14,22 @@ pub(super) struct Line {
     slots: VecDeque<(u64, PageKey)>,
     pages: HashMap<PageKey, Standing>,
     bytes: u64,
+    whole_bytes: u64,
     next_ticket: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Standing {
     ticket: u64,
-    bytes: u64,
+    size: Size,
+}
+
+/// How much of a page is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) bytes: u64,
+    /// What it would be with all of it there.
+    pub(super) whole_bytes: u64,
 }
 
 impl Line {
@@ -29,18 +38,25 @@ impl Line {
         self.bytes
     }
 
-    /// Puts a page at the end; one that is in the line stays where it is and has so many bytes now.
-    pub(super) fn push(&mut self, key: PageKey, bytes: u64) {
+    /// Bytes of all pages in it if all of each was there.
+    pub(super) fn whole_bytes(&self) -> u64 {
+        self.whole_bytes
+    }
+
+    /// Puts a page at the end; one that is in the line stays where it is and has this size now.
+    pub(super) fn push(&mut self, key: PageKey, size: Size) {
+        self.bytes += size.bytes;
+        self.whole_bytes += size.whole_bytes;
         if let Some(standing) = self.pages.get_mut(&key) {
-            self.bytes = self.bytes - standing.bytes + bytes;
-            standing.bytes = bytes;
+            let before = std::mem::replace(&mut standing.size, size);
+            self.bytes -= before.bytes;
+            self.whole_bytes -= before.whole_bytes;
             return;
         }
         self.next_ticket += 1;
         let ticket = self.next_ticket;
         self.slots.push_back((ticket, key));
-        self.pages.insert(key, Standing { ticket, bytes });
-        self.bytes += bytes;
+        self.pages.insert(key, Standing { ticket, size });
     }
 
     /// Whether a page is in it.
@@ -48,17 +64,18 @@ impl Line {
         self.pages.contains_key(key)
     }
 
-    /// Takes a page out; its bytes, `None` if it is not in the line.
-    pub(super) fn remove(&mut self, key: &PageKey) -> Option<u64> {
+    /// Takes a page out; its size, `None` if it is not in the line.
+    pub(super) fn remove(&mut self, key: &PageKey) -> Option<Size> {
         let standing = self.pages.remove(key)?;
-        self.bytes -= standing.bytes;
+        self.bytes -= standing.size.bytes;
+        self.whole_bytes -= standing.size.whole_bytes;
         if self.slots.len() > SWEEP_LEN_MIN.max(2 * self.pages.len()) {
             let pages = &self.pages;
             let is_own =
                 |(ticket, key): &(u64, PageKey)| pages.get(key).is_some_and(|it| it.ticket == *ticket);
             self.slots.retain(is_own);
         }
-        Some(standing.bytes)
+        Some(standing.size)
     }
 
     /// Takes the first page out that may go, as long as so many bytes are left from it on to the end. Those that may not go keep their place.
@@ -80,7 +97,7 @@ impl Line {
                 found = Some(slot.1);
                 break;
             }
-            left_bytes -= self.pages.get(&slot.1).map_or(0, |it| it.bytes);
+            left_bytes -= self.pages.get(&slot.1).map_or(0, |it| it.size.bytes);
         }
         self.remove(&found?);
         found
@@ -102,7 +119,7 @@ impl Line {
                 found = Some(slot.1);
                 break;
             }
-            behind_bytes += self.pages.get(&slot.1).map_or(0, |it| it.bytes);
+            behind_bytes += self.pages.get(&slot.1).map_or(0, |it| it.size.bytes);
         }
         self.remove(&found?);
         found
@@ -110,8 +127,8 @@ impl Line {
 
     /// Puts a page that is in the line at its end.
     pub(super) fn move_to_end(&mut self, key: &PageKey) {
-        if let Some(bytes) = self.remove(key) {
-            self.push(*key, bytes);
+        if let Some(size) = self.remove(key) {
+            self.push(*key, size);
         }
     }
 
@@ -135,7 +152,7 @@ impl Line {
             .collect();
         let taken = found
             .into_iter()
-            .filter_map(|key| Some((key, self.remove(&key)?)));
+            .filter_map(|key| Some((key, self.remove(&key)?.bytes)));
         taken.collect()
     }
 }

@@ -5,6 +5,9 @@
 //! planned objects come in two kinds. *Kept* ones stay; new ones become kept while there is room. What comes when there is
 //! none is *passing*: it stays until as much came behind it as the readers fetch ahead, then it goes. All other pages are left to S3-FIFO.
 //!
+//! A page that comes in part will grow when its other parts are read, in other windows of the round. If it was kept by what it has now, those who were kept before it would
+//! have to go for its growth, and some of them would be missed. So half of what pages lack counts as there when one more is to be kept.
+//!
 //! Who gives way: passing pages beyond what is fetched ahead, then other pages beyond a quarter of all (so that a dataset and other work
 //! can live together), then kept ones beyond what is left. Passing pages that came last were not read yet, so when older ones are held by
 //! readers it is a kept page that goes: one that was read in this round already, because its next use is as far away as that of the page that comes
@@ -14,7 +17,7 @@
 
 use std::sync::Arc;
 
-use super::line::Line;
+use super::line::{Line, Size};
 use super::{Eviction, S3Fifo};
 use crate::key::PageKey;
 use crate::plan::Plans;
@@ -51,15 +54,17 @@ impl Rounds {
         }
     }
 
-    fn admit(&mut self, key: PageKey, bytes: u64) {
+    fn admit(&mut self, key: PageKey, size: Size) {
+        let bytes = self.kept.bytes() + size.bytes;
+        let missing_bytes = (self.kept.whole_bytes() + size.whole_bytes).saturating_sub(bytes);
         let is_kept = self.kept.has(&key)
-            || !self.passing.has(&key) && self.kept.bytes() + bytes <= self.kept_bytes_max;
+            || !self.passing.has(&key) && bytes + missing_bytes / 2 <= self.kept_bytes_max;
         let line = if is_kept {
             &mut self.kept
         } else {
             &mut self.passing
         };
-        line.push(key, bytes);
+        line.push(key, size);
     }
 
     /// Sorts all pages anew if plans have begun or ended since the last time.
@@ -76,16 +81,26 @@ impl Rounds {
             self.others.insert(key, bytes);
         }
         for (key, bytes) in self.others.take_where(|key| plans.cover(&key.object)) {
-            self.admit(key, bytes);
+            self.admit(
+                key,
+                Size {
+                    bytes,
+                    whole_bytes: bytes,
+                },
+            );
         }
     }
 }
 
 impl Eviction for Rounds {
     fn insert(&mut self, key: PageKey, bytes: u64) {
+        self.insert_part(key, bytes, bytes);
+    }
+
+    fn insert_part(&mut self, key: PageKey, bytes: u64, whole_bytes: u64) {
         self.follow_plans();
         if self.plans.cover(&key.object) {
-            self.admit(key, bytes);
+            self.admit(key, Size { bytes, whole_bytes });
         } else {
             self.others.insert(key, bytes);
         }
