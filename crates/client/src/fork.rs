@@ -35,6 +35,13 @@ use crate::wait::Wait;
 /// How long a fork may wait for the node.
 const FORK_WAIT: Duration = Duration::from_secs(2);
 
+/// Somebody who has something to do in the parent just before it forks.
+pub trait BeforeFork: Send + Sync {
+    /// Called on the thread that forks, before clients are made ready for it. It must not make or end a client.
+    fn before_fork(&self);
+}
+
+static HOOKS: Mutex<Vec<Weak<dyn BeforeFork>>> = Mutex::new(Vec::new());
 static CLIENTS: Mutex<Vec<Weak<Local>>> = Mutex::new(Vec::new());
 static HANDLERS: Once = Once::new();
 
@@ -45,6 +52,7 @@ thread_local! {
 
 struct Forking {
     clients: Vec<Prepared>,
+    _hooks: MutexGuard<'static, Vec<Weak<dyn BeforeFork>>>,
     /// Given back last.
     _list: MutexGuard<'static, Vec<Weak<Local>>>,
 }
@@ -110,11 +118,26 @@ pub(crate) fn watch(local: &Arc<Local>) {
     clients.push(Arc::downgrade(local));
 }
 
+/// Tells `who` of forks of this process, for as long as it lives and once there is a client.
+pub fn tell_before_fork(who: &Weak<dyn BeforeFork>) {
+    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    hooks.retain(|hook| hook.strong_count() > 0);
+    hooks.push(Weak::clone(who));
+}
+
 extern "C" fn prepare() {
+    let hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    for hook in hooks.iter().filter_map(Weak::upgrade) {
+        hook.before_fork();
+    }
     let list = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
     let live: Vec<Arc<Local>> = list.iter().filter_map(Weak::upgrade).collect();
     let clients = live.into_iter().map(prepare_client).collect();
-    let forking = Forking { clients, _list: list };
+    let forking = Forking {
+        clients,
+        _hooks: hooks,
+        _list: list,
+    };
     // Without thread-local storage (the thread is ending) the locks are given back at once; nothing better can be done.
     let _ = FORKING.try_with(|cell| *cell.borrow_mut() = Some(forking));
 }

@@ -47,6 +47,7 @@ pub use forebay_core::wire::{
     ListedObject, Loaded, ObjectName, ObjectStat, Plan, PlannedObject, SavePhase, SaveState, Sources,
     StagedIn,
 };
+pub use fork::{BeforeFork, tell_before_fork};
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;
 pub use options::{ClientOptions, Credentials, Interrupt};

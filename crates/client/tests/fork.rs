@@ -5,10 +5,10 @@
 mod fixture;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fixture::{FakeNode, Folder, Reply, connect, item, name, pattern, until};
-use forebay_client::{ItemRange, ViewHandle};
+use forebay_client::{BeforeFork, ItemRange, View, ViewHandle, tell_before_fork};
 use forebay_core::wire::{Answer, Failure, Request};
 use forebay_core::{Error, Kind};
 
@@ -87,6 +87,42 @@ fn a_child_holds_the_view_it_inherited_after_its_parent_let_go() {
     assert_eq!(wait_for(pid), 0);
     until("the child's share ended with it", || node.books().holders() == 0);
     until("the child's session ended with it", || node.sessions() == 1);
+}
+
+/// Somebody who gives its view back before the process forks.
+struct Keeper(Mutex<Option<View>>);
+
+impl BeforeFork for Keeper {
+    fn before_fork(&self) {
+        drop(self.0.lock().unwrap().take());
+    }
+}
+
+#[test]
+fn what_is_given_back_before_a_fork_is_not_the_childs() {
+    let _alone = alone();
+    let node = FakeNode::start();
+    node.books().add_object("a", &pattern(1, 100_000));
+    let client = connect(&node);
+    let view = client.get(&name("a"), ItemRange::Whole, None).unwrap();
+    let keeper = Arc::new(Keeper(Mutex::new(Some(view))));
+    let weak: Weak<Keeper> = Arc::downgrade(&keeper);
+    tell_before_fork(&(weak as Weak<dyn BeforeFork>));
+    let signal = Signal::new();
+    let pid = fork(|| {
+        Signal {
+            read: signal.read.try_clone().unwrap(),
+            write: None,
+        }
+        .wait_after_closing(&signal);
+        true
+    });
+    assert!(keeper.0.lock().unwrap().is_none());
+    until("nobody holds it while the child lives", || {
+        node.books().holders() == 0
+    });
+    drop(signal);
+    assert_eq!(wait_for(pid), 0);
 }
 
 impl Signal {

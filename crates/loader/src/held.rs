@@ -3,21 +3,25 @@
 //! Whoever reads ahead takes a lease on what was read, page by page, and gives it back when the consumer has passed. A fetcher cuts samples out of these
 //! pages; one that lies across two of them, or in none, is asked for as ever.
 //!
-//! Bound: a part of the node's RAM; ranks of a host hold the same pages. A consumer that stands still holds nothing after [`IDLE`]: memory that is
-//! leased for too long is lost to the node's cache.
+//! Bound: a part of the node's RAM; ranks of a host hold the same pages. Memory that is leased for too long is lost to the node's cache, so nothing is held
+//! for longer than [`AGE_MAX`], nor for a consumer that has stood still for [`IDLE`]. A forked child would hold its share for as long as it lives, so a fork ends
+//! all of it.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::time::{Duration, Instant};
 
-use forebay_client::{Item, ItemRange, View};
+use forebay_client::{BeforeFork, Item, ItemRange, View, tell_before_fork};
 use forebay_core::{ByteRange, PAGE_BYTES};
 
 use crate::dataset::Inner;
 
 /// How long pages are held for a consumer that does not move.
 pub(crate) const IDLE: Duration = Duration::from_secs(30);
+/// How long anything is held.
+const AGE_MAX: Duration = Duration::from_secs(600);
+/// How long nothing is held after the node had no memory for it.
+const REST: Duration = Duration::from_secs(60);
 /// What is held at most: one part in this many of the node's RAM.
 const RAM_SHARE: u64 = 4;
 
@@ -36,15 +40,16 @@ pub(crate) struct Range {
 pub(crate) struct Held {
     pages: RwLock<Pages>,
     bytes_max: u64,
-    /// The node has no memory left for this.
-    has_ended: AtomicBool,
 }
 
 /// What is held now.
 #[derive(Default)]
 pub(crate) struct Pages {
     by_page: HashMap<(usize, u32, u64), Vec<Page>>,
+    /// Bytes that are held, or asked for to be.
     bytes: u64,
+    /// The node had no memory for it.
+    rest_until: Option<Instant>,
 }
 
 /// Bytes of a shard within one page of it that lie together in memory.
@@ -53,48 +58,55 @@ struct Page {
     end: u64,
     view: View,
     until: Place,
+    since: Instant,
 }
 
 impl Held {
     /// For a node with so much RAM; `None`, because it does not say or is elsewhere, holds nothing.
-    pub(crate) fn new(node_ram_bytes: Option<u64>) -> Self {
-        Self {
+    pub(crate) fn start(node_ram_bytes: Option<u64>) -> Arc<Self> {
+        let held = Arc::new(Self {
             pages: RwLock::default(),
             bytes_max: node_ram_bytes.unwrap_or(0) / RAM_SHARE,
-            has_ended: AtomicBool::new(false),
-        }
+        });
+        let weak: Weak<Self> = Arc::downgrade(&held);
+        tell_before_fork(&(weak as Weak<dyn BeforeFork>));
+        held
     }
 
-    /// Takes leases on a range that the node has in RAM.
+    /// Takes leases on a range that the node has just read.
     pub(crate) fn hold(&self, dataset: &Inner, range: &Range) {
         let ItemRange::Range { offset, length } = range.item.range else {
             return;
         };
-        let fits = self.read().bytes + length <= self.bytes_max;
-        if !fits || self.has_ended.load(Ordering::Relaxed) {
+        if !self.write().reserve(length, self.bytes_max) {
             return;
         }
-        let bounds: Vec<_> = by_page(offset, offset + length).collect();
-        let item = |(start, end): &(u64, u64)| Item {
+        let bounds = by_page(offset, offset + length);
+        let item = |(start, end): (u64, u64)| Item {
             range: ItemRange::Range {
-                offset: *start,
+                offset: start,
                 length: end - start,
             },
             ..range.item.clone()
         };
-        let parts = match dataset.client.get_batch_parts(bounds.iter().map(item).collect()) {
-            Ok(parts) => parts,
-            Err(error) => return tracing::debug!(%error, "pages ahead are not held"),
-        };
-        let mut pages = self.write();
+        let parts = dataset.client.get_batch_parts(bounds.map(item).collect());
+        let parts = parts.inspect_err(|error| tracing::debug!(%error, "pages ahead are not held"));
         // Errors are for whoever needs the bytes.
-        for view in parts.into_iter().flatten().flatten() {
-            if view.sources().copied > 0 {
-                self.has_ended.store(true, Ordering::Relaxed);
-            } else {
-                pages.add((range.source, range.shard), view, range.until);
-            }
-        }
+        let parts: Vec<View> = parts.into_iter().flatten().flatten().flatten().collect();
+        let is_copied = parts.iter().any(|view| view.sources().copied > 0);
+        let mut pages = self.write();
+        pages.bytes -= length;
+        // Dropped without the lock, because that talks to the node.
+        let unused: Vec<View> = if is_copied {
+            parts
+        } else {
+            let place = (range.source, range.shard);
+            let add = |view| pages.add(place, view, range.until);
+            parts.into_iter().filter_map(add).collect()
+        };
+        let old = is_copied.then(|| pages.rest());
+        drop(pages);
+        drop((unused, old));
     }
 
     /// What is held now; keep the answer briefly.
@@ -106,26 +118,36 @@ impl Held {
         self.pages.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives back what of a dataset is not needed from here on.
+    /// Gives back what of a dataset is not needed from here on, and what was held for long.
     pub(crate) fn release(&self, source: usize, here: Place) {
-        let passed = self.read().passed(source, here);
-        if passed {
-            let old = self.write().take_passed(source, here);
+        let oldest = Instant::now().checked_sub(AGE_MAX);
+        let passed = |key: usize, page: &Page| {
+            (key == source && page.until <= here) || oldest.is_some_and(|oldest| page.since < oldest)
+        };
+        let has_passed = self.read().any(passed);
+        if has_passed {
+            let old = self.write().take(passed);
             drop(old);
         }
     }
 
     /// Gives everything back.
     pub(crate) fn clear(&self) {
-        let old = std::mem::take(&mut *self.write());
+        let old = self.write().take(|_, _| true);
         drop(old);
     }
 
     /// The same in a forked child, where a lock may be held by a thread that is not there.
     pub(crate) fn clear_in_child(&self) {
         if let Ok(mut pages) = self.pages.try_write() {
-            *pages = Pages::default();
+            drop(pages.take(|_, _| true));
         }
+    }
+}
+
+impl BeforeFork for Held {
+    fn before_fork(&self) {
+        self.clear();
     }
 }
 
@@ -143,7 +165,17 @@ impl Pages {
         self.by_page.is_empty()
     }
 
-    fn add(&mut self, (source, shard): (usize, u32), view: View, until: Place) {
+    /// Counts bytes before they are asked for; `false` if they are too many.
+    fn reserve(&mut self, bytes: u64, bytes_max: u64) -> bool {
+        let now = Instant::now();
+        self.rest_until = self.rest_until.filter(|until| *until > now);
+        let fits = self.rest_until.is_none() && self.bytes + bytes <= bytes_max;
+        self.bytes += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Gives back a view of what is held already.
+    fn add(&mut self, (source, shard): (usize, u32), view: View, until: Place) -> Option<View> {
         let (start, end) = (view.offset(), view.offset() + view.len() as u64);
         let pages = self
             .by_page
@@ -154,7 +186,7 @@ impl Pages {
             .find(|page| (page.start, page.end) == (start, end))
         {
             same.until = same.until.max(until);
-            return;
+            return Some(view);
         }
         self.bytes += end - start;
         pages.push(Page {
@@ -162,25 +194,33 @@ impl Pages {
             end,
             view,
             until,
+            since: Instant::now(),
         });
+        None
     }
 
-    fn passed(&self, source: usize, here: Place) -> bool {
-        let mine = self.by_page.iter().filter(|(key, _)| key.0 == source);
-        mine.flat_map(|(_, pages)| pages).any(|page| page.until <= here)
+    /// Holds nothing for a while; gives what was held.
+    fn rest(&mut self) -> Vec<Page> {
+        tracing::debug!(bytes = self.bytes, "the node has no memory for pages ahead");
+        self.rest_until = Some(Instant::now() + REST);
+        self.take(|_, _| true)
     }
 
-    /// Takes out what is not needed from here on; dropped without the lock, because that talks to the node.
-    fn take_passed(&mut self, source: usize, here: Place) -> Vec<Page> {
-        let mut passed = Vec::new();
-        for (key, pages) in &mut self.by_page {
-            if key.0 == source {
-                passed.extend(pages.extract_if(.., |page| page.until <= here));
-            }
-        }
-        self.by_page.retain(|_, pages| !pages.is_empty());
-        self.bytes -= passed.iter().map(|page| page.end - page.start).sum::<u64>();
-        passed
+    fn any(&self, which: impl Fn(usize, &Page) -> bool) -> bool {
+        let mut pages = self.by_page.iter();
+        pages.any(|(key, pages)| pages.iter().any(|page| which(key.0, page)))
+    }
+
+    /// Takes pages out, by their dataset and what they are; to be dropped without the lock, because that talks to the node.
+    #[must_use]
+    fn take(&mut self, which: impl Fn(usize, &Page) -> bool) -> Vec<Page> {
+        let mut taken = Vec::new();
+        self.by_page.retain(|key, pages| {
+            taken.extend(pages.extract_if(.., |page| which(key.0, page)));
+            !pages.is_empty()
+        });
+        self.bytes -= taken.iter().map(|page| page.end - page.start).sum::<u64>();
+        taken
     }
 }
 

@@ -134,7 +134,7 @@ impl Pipeline {
         let node_ram_bytes = rounds.iter().map(|rounds| rounds.node_ram_bytes).min().flatten();
         let shared = Arc::new(Shared {
             job,
-            held: Arc::new(Held::new(node_ram_bytes)),
+            held: Held::start(node_ram_bytes),
             line: Mutex::new(line),
             filled: Condvar::new(),
             taken: Condvar::new(),

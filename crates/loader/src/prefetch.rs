@@ -45,7 +45,7 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
         let dataset = &shared.job.datasets[range.source];
         match dataset.client.prepare(vec![range.item.clone()]) {
             Ok(prepared) => {
-                if dataset.access() == Access::Ranges {
+                if dataset.access() == Access::Ranges && prepared.iter().all(Result::is_ok) {
                     shared.held.hold(dataset, &range);
                 }
                 for of in prepared.into_iter().flatten() {
@@ -110,19 +110,22 @@ impl Ahead {
         })
     }
 
-    /// The next range to ask for; `None` until the consumer has moved on.
+    /// The next range to ask for; `None` until the consumer has moved on. What is behind it is given back.
     fn next(&mut self, consumed: (u64, u64), held: &Held) -> Option<Range> {
+        for source in 0..self.sources.len() {
+            let standing = self.course.standing(source, consumed.0, consumed.1);
+            held.release(source, (standing.epoch, standing.position));
+        }
         if self.waiting.is_empty() {
-            self.begin(consumed, held);
+            self.begin(consumed);
         }
         self.waiting.pop_front()
     }
 
-    /// Begins a stretch of each source that has room; what is behind the consumer is given back.
-    fn begin(&mut self, (epoch, position): (u64, u64), held: &Held) {
+    /// Begins a stretch of each source that has room.
+    fn begin(&mut self, (epoch, position): (u64, u64)) {
         for (source, ahead) in self.sources.iter_mut().enumerate() {
             let standing = self.course.standing(source, epoch, position);
-            held.release(source, (standing.epoch, standing.position));
             match ahead.begin(source, standing) {
                 Ok(ranges) => self.waiting.extend(ranges),
                 Err(error) => tracing::debug!(%error, "cannot read ahead"),

@@ -70,9 +70,11 @@ impl Local {
         let (lease, life) = (view.lease, first_hold.life);
         let mut holds = vec![first_hold];
         let mut state = self.state();
-        // The first one counts the bytes of all.
         for _ in 1..view.parts.len() {
-            state.leases.hold(lease, 0);
+            // The first one counts the bytes of all. The books of another node have other leases.
+            if state.life == life {
+                state.leases.hold(lease, 0);
+            }
             holds.push(self.hold(lease, life));
         }
         drop(state);
@@ -88,10 +90,7 @@ impl Local {
             };
             offset += part.bytes;
             // Where the bytes came from is said once.
-            found.sources = wire::Sources {
-                copied: found.sources.copied,
-                ..wire::Sources::default()
-            };
+            found.sources = wire::Sources::default();
             Leased {
                 found: one,
                 hold: Some(hold),

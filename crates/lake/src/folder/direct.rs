@@ -37,7 +37,7 @@ impl Direct {
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = openat(folder, name, flags, Mode::empty()).map(File::from).ok();
         if file.is_some() {
-            // Writes that do not make the file longer need not wait for each other. Where this fails, they do, or say why they fail.
+            // Writes that do not make the file longer are cheaper. Where this fails, they are not, or say why they fail.
             let _ = fallocate(ordinary, FallocateFlags::empty(), 0, bytes);
         }
         Self {
@@ -45,6 +45,11 @@ impl Direct {
             gathered: Gathered::new(),
             written_bytes: 0,
         }
+    }
+
+    /// Whether the file system takes such writes, as far as is known.
+    pub(super) fn is_open(&self) -> bool {
+        self.file.is_some()
     }
 
     /// Appends.

@@ -86,6 +86,7 @@ impl Temp {
 
     /// Appends bytes that do not belong to the MD5.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        debug_assert!(self.direct.is_none(), "direct writes have a place of their own");
         self.file.write_all(bytes).map_err(cannot_write)
     }
 
@@ -106,7 +107,7 @@ impl Temp {
 
     /// Whether what is written goes to the disk at once.
     pub(super) fn is_direct(&self) -> bool {
-        self.direct.is_some()
+        self.direct.as_ref().is_some_and(Direct::is_open)
     }
 
     /// A job that makes durable what is written until it runs; appending may go on meanwhile.

@@ -2,7 +2,7 @@
 //!
 //! First touch of fresh memory is ten times slower than a copy, so it happens here and not in a fill. The thread sleeps
 //! until the arena runs low, prepares one segment and sleeps again. Segments that were needed before they could be prepared are
-//! given huge pages here too, while they are being filled. It yields to whoever reads: nobody waits for it. It ends when its owner is dropped.
+//! given huge pages here too, while they are being filled. It ends when its owner is dropped.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,9 +11,6 @@ use forebay_core::{Error, Result};
 
 use super::{Arena, Next, create};
 use crate::segment::Segment;
-
-/// How nice the thread is.
-const NICE: i32 = 10;
 
 /// Owns the thread.
 #[derive(Debug)]
@@ -28,11 +25,7 @@ impl FaultIn {
         let of_thread = Arc::clone(&arena);
         let thread = std::thread::Builder::new()
             .name("forebay-fault-in".into())
-            .spawn(move || {
-                // The kernel takes "this process" as the calling thread. Where it refuses, nothing is lost but a little speed of others.
-                let _ = rustix::process::setpriority_process(None, NICE);
-                of_thread.prepare_segments();
-            })
+            .spawn(move || of_thread.prepare_segments())
             .map_err(|why| Error::io("cannot start the thread that prepares memory segments", why))?;
         Ok(Self {
             arena,
