@@ -15,7 +15,6 @@ mod file;
 mod gather;
 mod lease;
 mod parent;
-mod quiet;
 mod record;
 mod records;
 mod resume;

@@ -265,10 +265,7 @@ async fn encode(
         let (stored, frames) = part.encode(&stored, &frames, &mut codec)?;
         Ok((codec, stored, frames))
     };
-    let encoded = async move { tokio::task::spawn_blocking(encode).await };
-    saves
-        .quiet()
-        .run(encoded)
+    tokio::task::spawn_blocking(encode)
         .await
         .map_err(|why| Error::new(Kind::Internal, "an encoding was stopped").caused_by(why))?
 }

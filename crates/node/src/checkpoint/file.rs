@@ -221,7 +221,7 @@ pub(super) async fn write(
         None
     } else {
         let body: Vec<Bytes> = std::iter::once(header).chain(runs.of(&staged)).collect();
-        Some(put(saves, save, staged.number, &body, &parts).await?)
+        Some(put(save, staged.number, &body, &parts).await?)
     };
     Ok(WrittenFile {
         number: staged.number,
@@ -252,13 +252,7 @@ async fn differ(
 }
 
 /// Writes header and parts as a file.
-async fn put(
-    saves: &Saves,
-    save: &Save,
-    number: u32,
-    body: &[Bytes],
-    parts: &[WrittenPart],
-) -> Result<DataFile> {
+async fn put(save: &Save, number: u32, body: &[Bytes], parts: &[WrittenPart]) -> Result<DataFile> {
     let file = DataFile {
         path: save.path(&names::data_file(save.begin.rank, number)),
         bytes: body.iter().map(|piece| piece.len() as u64).sum(),
@@ -268,8 +262,7 @@ async fn put(
     fail_point("before-file");
     let content = content_of(&file, parts);
     save.persist("write a data file", || {
-        let put = save.lake.put_data(&file.path, &content, body);
-        saves.quiet().run(put)
+        save.lake.put_data(&file.path, &content, body)
     })
     .await?;
     fail_point("after-file");
@@ -321,10 +314,7 @@ fn file_bytes(staged: &StagedFile, part: &StagedPart) -> Bytes {
 async fn hash(saves: &Saves, save: &Save, staged: &Arc<StagedFile>) -> Result<Vec<Digests>> {
     let _turn = saves.hashing_turn().await?;
     let (staged, sha256) = (Arc::clone(staged), save.begin.sha256);
-    let digests = async move { tokio::task::spawn_blocking(move || staged.digest(sha256)).await };
-    saves
-        .quiet()
-        .run(digests)
+    tokio::task::spawn_blocking(move || staged.digest(sha256))
         .await
         .map_err(|why| Error::new(Kind::Internal, "a hash was stopped").caused_by(why))
 }

@@ -22,7 +22,6 @@ use tokio::time::Instant;
 
 use super::copying::Copying;
 use super::disk::{Disk, Piece, Promise, Room};
-use super::quiet::Quiet;
 use super::run_lake::RunLake;
 use super::save::{OpenSave, Parts, Save, Work};
 use super::stats::{self, Counters, SaveStats};
@@ -54,7 +53,6 @@ pub(crate) struct Saves {
     /// One save of a former life at a time has memory beside the arena.
     pub(super) beside: Arc<Semaphore>,
     copying: Arc<Copying>,
-    quiet: Quiet,
     /// Goes up when a record is written or a save ends.
     news: watch::Sender<u64>,
 }
@@ -105,7 +103,6 @@ impl Saves {
             beside: Arc::new(Semaphore::new(1)),
             options,
             copying: Copying::new(),
-            quiet: Quiet::default(),
             news: watch::Sender::new(0),
         })
     }
@@ -361,11 +358,6 @@ impl Saves {
     /// Somebody waits for files to leave the arena.
     pub(crate) fn press(&self) {
         self.copying.press();
-    }
-
-    /// Threads for what is heavy.
-    pub(super) fn quiet(&self) -> &Quiet {
-        &self.quiet
     }
 
     /// Waits for a turn to keep a core busy.
