@@ -52,7 +52,7 @@ thread_local! {
 
 struct Forking {
     clients: Vec<Prepared>,
-    _hooks: MutexGuard<'static, Vec<Weak<dyn BeforeFork>>>,
+    hooks: MutexGuard<'static, Vec<Weak<dyn BeforeFork>>>,
     /// Given back last.
     _list: MutexGuard<'static, Vec<Weak<Local>>>,
 }
@@ -135,7 +135,7 @@ extern "C" fn prepare() {
     let clients = live.into_iter().map(prepare_client).collect();
     let forking = Forking {
         clients,
-        _hooks: hooks,
+        hooks,
         _list: list,
     };
     // Without thread-local storage (the thread is ending) the locks are given back at once; nothing better can be done.
@@ -211,6 +211,8 @@ extern "C" fn child() {
     let Ok(Some(mut forking)) = forking else {
         return;
     };
+    // They are the parent's: a thread that is not here may have held a lock of theirs, which a fork of this child would wait for.
+    forking.hooks.clear();
     for client in &mut forking.clients {
         let heir = std::mem::replace(&mut client.heir, Heir::Nothing);
         become_child(&mut client.state, heir, client.dead.as_ref());

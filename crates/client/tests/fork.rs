@@ -115,7 +115,11 @@ fn what_is_given_back_before_a_fork_is_not_the_childs() {
             write: None,
         }
         .wait_after_closing(&signal);
-        true
+        // The hook is the parent's; a fork of the child does not wait for it.
+        let held = keeper.0.lock();
+        let grandchild = fork(|| true);
+        drop(held);
+        wait_for(grandchild) == 0
     });
     assert!(keeper.0.lock().unwrap().is_none());
     until("nobody holds it while the child lives", || {
