@@ -14,7 +14,7 @@ use zune_jpeg::JpegDecoder;
 
 use crate::decoder::{Array, Data};
 use crate::orientation::Orientation;
-use crate::steps::{self, Parsed, Step};
+use crate::steps::{self, How, Interpolation, Parsed, Step};
 
 /// Pixels that a picture may have unless said otherwise.
 pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
@@ -29,6 +29,7 @@ pub struct ImageDecoder {
     /// Whether the orientation in EXIF is applied.
     is_upright: bool,
     pixels_max: u64,
+    interpolation: Interpolation,
 }
 
 /// Which values a pixel has.
@@ -74,12 +75,14 @@ impl ImageDecoder {
             steps,
             is_upright,
             pixels_max,
+            interpolation,
         } = steps.map(steps::parse).transpose()?.unwrap_or_default();
         Ok(Self {
             channels,
             steps,
             is_upright,
             pixels_max: pixels_max.unwrap_or(PIXELS_MAX_DEFAULT),
+            interpolation,
         })
     }
 
@@ -97,7 +100,12 @@ impl ImageDecoder {
             }
         };
         let pixels = orientation.apply(self.converted(pixels));
-        let step = |pixels, step: &Step| step.apply(pixels, self.pixels_max, draw);
+        let how = How {
+            pixels_max: self.pixels_max,
+            interpolation: self.interpolation,
+            draw,
+        };
+        let step = |pixels, step: &Step| step.apply(pixels, how);
         self.steps.iter().try_fold(pixels, step)
     }
 

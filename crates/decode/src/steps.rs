@@ -1,27 +1,25 @@
 //! What is done to a picture after it was decoded: `224x224`, `short=256`, `cover=224x224`, `crop=224`, `random_crop=224`,
-//! `random_resized_crop=224` (`steps/resized_crop.rs`), `random_flip`.
+//! `random_resized_crop=224` (`steps/resized_crop.rs`), `random_flip`; `interpolation=bicubic` says how (`steps/resize.rs`).
 //!
 //! Random steps are functions of a number that is drawn for the sample, so fields of one sample (a picture and its mask) are cut and mirrored alike.
 //!
-//! Sizes are height by width, as in the shape of the array. Resizing is bilinear over all pixels that a new one covers (as Pillow and torchvision
-//! with antialiasing do it); colours with alpha are weighted by it. Cutting takes the middle, where torchvision's `CenterCrop` takes it.
+//! Sizes are height by width, as in the shape of the array. Cutting takes the middle, where torchvision's `CenterCrop` takes it.
 
+mod resize;
 mod resized_crop;
 
-use fast_image_resize::images::{Image, ImageRef};
-use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use forebay_core::{Error, Kind, Result};
 
 use crate::image::Pixels;
 use crate::orientation::Orientation;
+pub(crate) use resize::Interpolation;
+use resize::{Fit, resize, shorter};
 use resized_crop::ResizedCrop;
 
 /// Steps of one picture.
 const STEPS_MAX: usize = 8;
 /// The longest side that can be asked for.
 const SIDE_MAX: u32 = 65_535;
-/// The picture halfway through a resize, in pictures of the largest size: a thin one is large there though it is small before and after.
-const BETWEEN_TIMES_MAX: u64 = 4;
 
 /// One step.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,6 +55,8 @@ pub(crate) struct Parsed {
     pub(crate) is_upright: bool,
     /// The bound on pixels, if it is among them.
     pub(crate) pixels_max: Option<u64>,
+    /// How all of them resize.
+    pub(crate) interpolation: Interpolation,
 }
 
 /// Reads steps.
@@ -64,7 +64,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
     let mut parsed = Parsed::default();
     for word in text.split(',').map(str::trim) {
         let wrong = || {
-            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square), random_crop=224x224, random_resized_crop=224 (then scale=0.08..1 and ratio=3/4..4/3 if others are wanted), random_flip, exif and max_pixels=200000000";
+            let message = "no such step for a picture; there are 224x224 (height and width), short=256, cover=224x224, crop=224x224 (or one number for a square), random_crop=224x224, random_resized_crop=224 (then scale=0.08..1 and ratio=3/4..4/3 if others are wanted), random_flip, interpolation=bilinear (or nearest, box, bicubic, lanczos), exif and max_pixels=200000000";
             Error::new(Kind::InvalidInput, message).with("step", word)
         };
         let (name, value) = word.split_once('=').unwrap_or(("", word));
@@ -91,6 +91,10 @@ pub(crate) fn parse(text: &str) -> Result<Parsed> {
                     continue;
                 }
                 return Err(wrong());
+            }
+            "interpolation" => {
+                parsed.interpolation = Interpolation::parse(value).ok_or_else(wrong)?;
+                continue;
             }
             "max_pixels" => {
                 parsed.pixels_max = Some(
@@ -124,19 +128,24 @@ fn size(text: &str) -> Option<Size> {
     })
 }
 
+/// What the steps of a picture have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct How {
+    /// No picture may become larger.
+    pub(crate) pixels_max: u64,
+    pub(crate) interpolation: Interpolation,
+    /// Without a draw, random steps take the middle and do not mirror.
+    pub(crate) draw: Option<u64>,
+}
+
 impl Step {
-    /// The picture after this step; it may have at most so many pixels. Without a draw, random steps take the middle and do not mirror.
-    pub(crate) fn apply(self, pixels: Pixels, pixels_max: u64, draw: Option<u64>) -> Result<Pixels> {
+    /// The picture after this step.
+    pub(crate) fn apply(self, pixels: Pixels, how: How) -> Result<Pixels> {
+        let draw = how.draw;
         match self {
-            Self::Resize(size) => resize(&pixels, size, ResizeOptions::new(), pixels_max),
-            Self::Short(short) => {
-                let size = shorter(&pixels, short);
-                resize(&pixels, size, ResizeOptions::new(), pixels_max)
-            }
-            Self::Cover(size) => {
-                let options = ResizeOptions::new().fit_into_destination(Some((0.5, 0.5)));
-                resize(&pixels, size, options, pixels_max)
-            }
+            Self::Resize(size) => resize(&pixels, size, Fit::Stretch, how),
+            Self::Short(short) => resize(&pixels, shorter(&pixels, short), Fit::Stretch, how),
+            Self::Cover(size) => resize(&pixels, size, Fit::Cover, how),
             Self::Crop(size) => crop(pixels, size, half),
             Self::RandomCrop(size) => match draw {
                 Some(draw) => {
@@ -152,7 +161,7 @@ impl Step {
                 let part = wanted.part(Size { height, width }, draw);
                 let mut corner = [part.top, part.left].into_iter();
                 let cut = crop(pixels, part.size, |_| corner.next().unwrap_or_default())?;
-                resize(&cut, wanted.size, ResizeOptions::new(), pixels_max)
+                resize(&cut, wanted.size, Fit::Stretch, how)
             }
             // The lowest bit, which hardly moves a cut.
             Self::RandomFlip if draw.is_some_and(|draw| draw & 1 == 1) => {
@@ -166,68 +175,6 @@ impl Step {
 /// One of the places that a margin leaves, by 32 random bits.
 fn part(margin: u32, random: u32) -> usize {
     (((u64::from(margin) + 1) * u64::from(random)) >> 32) as usize
-}
-
-/// The size with this shorter side and the same proportions.
-fn shorter(pixels: &Pixels, short: u32) -> Size {
-    let (height, width) = (u64::from(pixels.height), u64::from(pixels.width));
-    let long = |longer: u64, shorter: u64| {
-        let side = u64::from(short) * longer / shorter.max(1);
-        u32::try_from(side).unwrap_or(u32::MAX).max(1)
-    };
-    if width <= height {
-        Size {
-            height: long(height, width),
-            width: short,
-        }
-    } else {
-        Size {
-            height: short,
-            width: long(width, height),
-        }
-    }
-}
-
-/// Pixels of the larger picture that a resizer could have halfway: it does one side after the other.
-fn between(pixels: &Pixels, size: Size) -> u64 {
-    let rows_first = u64::from(pixels.width) * u64::from(size.height);
-    let columns_first = u64::from(size.width) * u64::from(pixels.height);
-    rows_first.max(columns_first)
-}
-
-fn resize(pixels: &Pixels, size: Size, options: ResizeOptions, pixels_max: u64) -> Result<Pixels> {
-    if u64::from(size.height) * u64::from(size.width) > pixels_max
-        || between(pixels, size) > pixels_max.saturating_mul(BETWEEN_TIMES_MAX)
-    {
-        let message = "the picture would become larger than pictures may be; choose a smaller size, or raise max_pixels";
-        return Err(Error::new(Kind::Corrupt, message)
-            .with("height", size.height)
-            .with("width", size.width));
-    }
-    let kind = match (pixels.channels, pixels.channel_bytes) {
-        (1, 1) => PixelType::U8,
-        (2, 1) => PixelType::U8x2,
-        (3, 1) => PixelType::U8x3,
-        (4, 1) => PixelType::U8x4,
-        (1, _) => PixelType::U16,
-        (2, _) => PixelType::U16x2,
-        (3, _) => PixelType::U16x3,
-        _ => PixelType::U16x4,
-    };
-    let failed = |why: String| Error::new(Kind::Corrupt, "the picture cannot be resized").caused_by(why);
-    let source = ImageRef::new(pixels.width, pixels.height, &pixels.bytes, kind)
-        .map_err(|why| failed(why.to_string()))?;
-    let mut target = Image::new(size.width, size.height, kind);
-    let options = options.resize_alg(ResizeAlg::Convolution(FilterType::Bilinear));
-    Resizer::new()
-        .resize(&source, &mut target, &options)
-        .map_err(|why| failed(why.to_string()))?;
-    Ok(Pixels {
-        height: size.height,
-        width: size.width,
-        bytes: target.into_vec(),
-        ..*pixels
-    })
 }
 
 /// A part of the picture; `place` says where, first of the rows that are left over, then of the columns.
@@ -293,10 +240,14 @@ mod tests {
     }
 
     fn drawn(text: &str, pixels: Pixels, draw: Option<u64>) -> Result<Pixels> {
-        parse(text)?
-            .steps
-            .iter()
-            .try_fold(pixels, |pixels, step| step.apply(pixels, 1 << 20, draw))
+        let parsed = parse(text)?;
+        let how = How {
+            pixels_max: 1 << 20,
+            interpolation: parsed.interpolation,
+            draw,
+        };
+        let step = |pixels, step: &Step| step.apply(pixels, how);
+        parsed.steps.iter().try_fold(pixels, step)
     }
 
     #[test]
@@ -380,6 +331,33 @@ mod tests {
         pixels.bytes.fill(77);
         let found = apply("cover=11x3", pixels).unwrap();
         assert!(found.bytes.iter().all(|value| *value == 77));
+    }
+
+    #[test]
+    fn interpolation_holds_for_every_step_wherever_it_stands() {
+        let checks = |text| {
+            let mut pixels = picture(8, 8);
+            for (at, value) in pixels.bytes.iter_mut().enumerate() {
+                *value = if (at / 8 + at) % 2 == 0 { 0 } else { 255 };
+            }
+            apply(text, pixels).unwrap().bytes
+        };
+        let is_pure = |bytes: &[u8]| bytes.iter().all(|value| matches!(value, 0 | 255));
+        assert!(!is_pure(&checks("5x5")));
+        for text in [
+            "5x5,interpolation=nearest",
+            "interpolation=nearest,cover=5x3",
+            "short=5,interpolation=nearest,crop=4",
+            "random_resized_crop=5,interpolation=nearest",
+        ] {
+            assert!(is_pure(&checks(text)), "{text}");
+        }
+        assert_eq!(checks("5x5"), checks("5x5,interpolation=bilinear"));
+        assert_ne!(checks("5x5"), checks("5x5,interpolation=bicubic"));
+        assert_eq!(
+            parse("5x5,interpolation=cubic").unwrap_err().kind(),
+            Kind::InvalidInput
+        );
     }
 
     #[test]

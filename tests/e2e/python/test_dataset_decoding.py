@@ -1,5 +1,6 @@
 """Decoding off the interpreter: pictures against Pillow, JSON and arrays against their own libraries, packing, faults."""
 
+import hashlib
 import io
 import json
 import math
@@ -109,6 +110,26 @@ def test_sizes_and_cuts_are_those_of_pillow(shared_embedded, how):
     ds = dataset(shared_embedded, bucket, [encoded(image, "PNG") for image in images], f"rgb:{how}")
     for number, image in enumerate(images):
         assert difference(ds[number]["img"], np.asarray(resized(image, how))) <= 0.6
+
+
+@pytest.mark.parametrize("name", ["nearest", "box", "bilinear", "bicubic", "lanczos"])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_every_interpolation_is_that_of_pillow(shared_embedded, name, mode):
+    """Smaller, larger, and cut to other proportions."""
+    how = getattr(Image.Resampling, name.upper())
+    image = surface(5, (97, 61), mode)
+    bodies, decoder = [encoded(image, "PNG")], "rgb" if mode == "RGB" else "gray"
+    theirs = {
+        "32x24": image.resize((24, 32), how),
+        "130x200": image.resize((200, 130), how),
+        "cover=32": ImageOps.fit(image, (32, 32), how),
+        "cover=50x20": ImageOps.fit(image, (20, 50), how),
+    }
+    for steps, expected in theirs.items():
+        bucket = "how-" + hashlib.sha256(f"{name} {mode} {steps}".encode()).hexdigest()[:12]
+        found = dataset(shared_embedded, bucket, bodies, f"{decoder}:interpolation={name},{steps}")[0]["img"]
+        assert found.shape[:2] == (expected.height, expected.width)
+        assert difference(found, np.asarray(expected)) <= (0 if name == "nearest" else 0.6), steps
 
 
 @pytest.mark.parametrize(("format", "tolerance"), [("PNG", 0), ("JPEG", 1), ("WEBP", 2)])
