@@ -274,6 +274,12 @@ impl TarScanner {
         if self.ahead.header_offset.is_some() {
             return Err(self.stops_in_a_header());
         }
+        // Every writer fills up the last block too, so more is missing than zeros.
+        if self.at > self.archive_bytes {
+            let message =
+                "the archive stops in the last block of a member; it is damaged or was not uploaded whole";
+            return Err(Error::new(Kind::Corrupt, message).with("archive_bytes", self.archive_bytes));
+        }
         self.state = State::End;
         Ok(())
     }

@@ -147,15 +147,15 @@ fn links_and_folders_are_no_fields_and_sparse_files_are_refused() {
 #[test]
 fn an_archive_that_stops_in_a_member_is_damaged_whether_its_size_is_known_or_not() {
     let bytes = archive(&[("a.jpg", &[1; 700]), ("b.jpg", &[2; 700])]);
-    let ends_of_members = [0, 1536, 3072, 512 + 700, 1536 + 512 + 700];
+    // The last block of a member is filled up by every writer, so an end in it is a cut too.
+    let ends_of_members = [0, 1536];
     for end in (0..bytes.len()).filter(|end| *end < 3072 || *end % 512 == 0) {
         let (known, unknown) = (
             scan(&bytes[..end], 999, Some(end as u64)),
             scan(&bytes[..end], 999, None),
         );
         assert_eq!(known.is_ok(), unknown.is_ok(), "{end}");
-        let is_between =
-            ends_of_members.contains(&end) || end >= 3072 || (1212..=1536).contains(&end) || end >= 2748;
+        let is_between = ends_of_members.contains(&end) || end >= 3072;
         assert_eq!(known.is_ok(), is_between, "{end}");
     }
 }

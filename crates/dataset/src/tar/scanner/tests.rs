@@ -44,6 +44,29 @@ fn ten_gigabytes_in_a_small_file_are_refused() {
 }
 
 #[test]
+fn an_archive_that_is_cut_anywhere_but_behind_a_member_is_damaged() {
+    let mut bytes = Vec::new();
+    let mut ends = Vec::new();
+    for (name, size, content) in [("a.cls", b"1\0", 1), ("a.bin", b"7\0", 7), ("b.bin", b"0\0", 0)] {
+        bytes.extend(header(name, b'0', size));
+        bytes.resize(bytes.len() + content, b'x');
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        ends.push(bytes.len());
+    }
+    for cut in 1..bytes.len() {
+        let found = scan(&bytes[..cut]);
+        match ends.iter().position(|end| *end == cut) {
+            Some(member) => assert_eq!(found.unwrap().len(), member + 1, "{cut}"),
+            None => assert!(found.is_err(), "{cut}"),
+        }
+        let mut streamed = TarScanner::new(u64::MAX);
+        let pushed = streamed.push(0, &bytes[..cut], |_| Ok(()));
+        let found = pushed.and_then(|()| streamed.end_at(cut as u64));
+        assert_eq!(found.is_ok(), ends.contains(&cut), "{cut}");
+    }
+}
+
+#[test]
 fn a_huge_extension_header_is_refused_before_it_is_read() {
     for flag in [b'x', b'g', b'L', b'K'] {
         let bytes = header("x", flag, b"77777777777\0");
