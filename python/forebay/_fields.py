@@ -49,6 +49,8 @@ def parse(fields: Fields | None) -> dict[str, Decoder] | None:
     """Return field names and decoders with types as their names; `None` means all fields as they are."""
     if fields is None:
         return None
+    if isinstance(fields, str):
+        raise InvalidInputError(f"fields are a dict or a list of names: fields=[{fields!r}]")
     given = fields if isinstance(fields, Mapping) else dict.fromkeys(fields, "auto")
     return {str(name): _parse_one(name, how) for name, how in given.items()}
 
@@ -243,7 +245,9 @@ def collate(samples: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return samples as one batch: field to list, or to an array where all values are numbers."""
     rows = list(samples)
     if not all(isinstance(row, Mapping) for row in rows):
-        raise InvalidInputError("a function of `map` returns a dict of fields; use `collate` of the loader for others")
+        raise InvalidInputError(
+            "a function of `Dataset.map` returns a dict of fields; `Loader.map` takes batches, and may return anything"
+        )
     names = dict.fromkeys(name for row in rows for name in row)
     batch: dict[str, Any] = {}
     for name in names:

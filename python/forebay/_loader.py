@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 import os
 import sys
 import time
@@ -163,6 +164,8 @@ class Loader:
         stop: str | None = None,
         **options: Unpack[LoaderOptions],
     ) -> None:
+        if not sources:
+            raise InvalidInputError("a mix needs at least one dataset")
         if any(dataset._fields != sources[0][0]._fields for dataset, _ in sources):
             raise InvalidInputError("datasets of a mix need the same fields, read the same way")
         unknown = sorted(set(options) - set(LoaderOptions.__annotations__))
@@ -208,6 +211,11 @@ class Loader:
         stats, epoch = self.stats(), self.epoch - 1
         mixing = self._loader.mixing(epoch) if _log.isEnabledFor(logging.INFO) else None
         mixed = "" if mixing is None else f"; mixing {mixing:.2f}"
+        if len(self) == 0:
+            _log.warning(
+                "epoch %d had no batch: its samples do not fill one on every rank; take a smaller one, or tail='pad'",
+                epoch,
+            )
         _log.info("epoch %d ended: %s%s", epoch, stats.since(self._epoch_stats).summary(), mixed)
         self._epoch_stats = stats
 
@@ -339,6 +347,7 @@ class Loader:
 
 def _native_options(batch_size: int, stop: str | None, options: LoaderOptions) -> dict[str, Any]:
     """Options as the native module takes them."""
+    _check(batch_size, options)
     rank, world_size = ranks(options.get("rank"), options.get("world_size"))
     window, take = options.get("window"), options.get("take")
     return {
@@ -358,6 +367,25 @@ def _native_options(batch_size: int, stop: str | None, options: LoaderOptions) -
         "decode_threads": options.get("decode_threads") or decode_threads(),
         "batches_ahead": options.get("batches_ahead"),
     }
+
+
+def _check(batch_size: int, options: LoaderOptions) -> None:
+    """Say which option is wrong, where the native module would only say that a number is."""
+    given = {"batch_size": batch_size, **options}
+    for name in ("batch_size", "seed", "epoch", "rank", "world_size", "threads", "batches_ahead", "decode_threads"):
+        value = given.get(name)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise InvalidInputError(f"{name} is a whole number, not {value!r}")
+        if not 0 <= operator.index(value) < 2**64:
+            raise InvalidInputError(f"{name} is between 0 and 2^64 - 1, not {value!r}")
+    shuffle = given.get("shuffle")
+    if shuffle is not None and not isinstance(shuffle, str):
+        raise InvalidInputError(f'shuffle is "window", "global" or None, not {shuffle!r}')
+    window = given.get("window")
+    if not (window is None or isinstance(window, str) or (hasattr(window, "__index__") and operator.index(window) > 0)):
+        raise InvalidInputError(f'window is a number of samples above 0, or bytes as "512MiB", not {window!r}')
 
 
 def _decode(sources: Sequence[tuple[Dataset, float]]) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +46,8 @@ class Dataset:
         node: The node; `forebay.connect()` if left out.
         format: `tar`, `tfrecord`, `mds`, `raw`, `npy`, `bin`, `jsonl`, `parquet`; by default as the names suggest.
         tokens: For `npy` and `bin`: `(length, stride, type)` of token windows; of `npy` the type may be `None`.
-        labels: For raw files: `"folder"`, or the text of a manifest (`"path,label"` lines, or JSON lines).
+        labels: For raw files: `"folder"`, the text of a manifest (`"path,label"` lines, or JSON lines), or its path as
+            a `pathlib.Path`.
         index: `"changed"` builds what is missing, `"never"` refuses, `"always"` builds all of it.
         borrow_index: Whether places are taken from the `.idx` files that DALI's tools leave beside tar and TFRecord
             shards, instead of reading the shards: it starts at once, and samples have no checksums.
@@ -58,6 +60,8 @@ class Dataset:
         filter: Only samples for which it holds: `[("label", "==", 3), ("id", "in", [1, 2])]`, of which all must hold,
             or a list of such lists, of which one must (as pyarrow's `filters`). Columns are those of Parquet, or of the
             index, such as `label` of raw files. Numbers of samples then count those that are left.
+        part: Only these samples: the path of a list that `forebay dataset split` has written, or their numbers. A list
+            of other data raises `ChangedError`. Numbers of samples then count those that are left.
 
     >>> import forebay, io, tarfile
     >>> node = forebay.open("memory://")
@@ -85,13 +89,14 @@ class Dataset:
         *,
         format: str | None = None,  # noqa: A002 - the word that people know
         tokens: tuple[int, int, str | None] | int | None = None,
-        labels: str | None = None,
+        labels: str | os.PathLike[str] | None = None,
         index: Literal["changed", "never", "always"] = "changed",
         store_index: bool = True,
         borrow_index: bool = False,
         verify: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = False,
         progress: Progress | bool | None = None,
         filter: Filter | None = None,  # noqa: A002 - the word that people know
+        part: str | os.PathLike[str] | Sequence[int] | None = None,
     ) -> None:
         self._names = [names] if isinstance(names, str) else list(names)
         self._fields = _fields.parse(fields)
@@ -105,6 +110,7 @@ class Dataset:
             "tokens": (tokens, tokens, None) if isinstance(tokens, int) else tokens,
             "labels": _labels(labels),
             "filter": _conditions(filter),
+            **_part(part),
         }
         self._progress = progress
         self._maps: tuple[Callable[[Any], Any], ...] = ()
@@ -210,8 +216,12 @@ class Dataset:
 
     # --- samples ---
 
-    def __getitem__(self, number: int) -> Any:
-        return self.samples([number])[0]
+    def __getitem__(self, number: int | slice) -> Any:
+        if isinstance(number, slice):
+            return self.samples(range(*number.indices(len(self))))
+        if isinstance(number, str):
+            raise TypeError(f"samples are taken by number; the one with a key is ds[ds.find({number!r})]")
+        return self.samples([operator.index(number)])[0]
 
     def samples(self, numbers: Sequence[int]) -> list[Any]:
         """Return samples by their numbers, with one request. Negative numbers count from the end."""
@@ -355,14 +365,24 @@ def _keys(verify: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str
     return [str(key) for key in read]
 
 
-def _labels(text: str | None) -> tuple[str, str] | None:
-    if text is None:
+def _part(part: str | os.PathLike[str] | Sequence[int] | None) -> dict[str, Any]:
+    """A part as the native module takes it: the text of a list, or numbers."""
+    if part is None:
+        return {}
+    if isinstance(part, str | os.PathLike):
+        return {"part_list": Path(part).read_text(encoding="utf-8")}
+    return {"part": [int(number) for number in part]}
+
+
+def _labels(given: str | os.PathLike[str] | None) -> tuple[str, str] | None:
+    if given is None:
         return None
+    text = given if isinstance(given, str) else Path(given).read_text(encoding="utf-8")
     if text == "folder":
         return "folder", ""
     if text and "\n" not in text and "," not in text and not text.lstrip().startswith("{"):
         raise InvalidInputError(
-            f'labels are "folder" or the text of a list, not its path: labels=pathlib.Path({text!r}).read_text()'
+            f'labels are "folder", the text of a list, or its path as a pathlib.Path: labels=pathlib.Path({text!r})'
         )
     return ("jsonl" if text.lstrip().startswith("{") else "csv"), text
 

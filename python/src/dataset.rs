@@ -17,10 +17,11 @@ use std::time::Duration;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::Value;
 use forebay_dataset::manifest::PublicKey;
+use forebay_dataset::part::PartList;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
 use forebay_dataset::tokens::{TokenType, TokenWindows};
-use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Progress, Rebuild, Verify};
+use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Part, Progress, Rebuild, Verify};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -43,7 +44,7 @@ pub(crate) struct Dataset {
 
 #[pymethods]
 impl Dataset {
-    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, threads, filter.
+    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, threads, filter, part (numbers) or part_list (text).
     #[new]
     #[pyo3(signature = (client, names, options, progress))]
     fn new(
@@ -124,7 +125,12 @@ impl Dataset {
     fn find(&self, py: Python<'_>, key: &str) -> PyResult<u64> {
         wait(py, || {
             let number = self.dataset.index().find_key(key.as_bytes())?;
-            let missing = || Error::new(Kind::NotFound, "the filter leaves out the sample with this key");
+            let missing = || {
+                Error::new(
+                    Kind::NotFound,
+                    "the filter or the part leaves out the sample with this key",
+                )
+            };
             match self.dataset.subset() {
                 Some(subset) => subset.ordinal(number).ok_or_else(missing),
                 None => Ok(number),
@@ -225,6 +231,11 @@ fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<DatasetOptions> 
             "verify" => options.verify = verify(&value.extract::<Vec<String>>()?).map_err(fail)?,
             "threads" => options.build_threads = value.extract()?,
             "filter" => options.filter = Some(filter::parse(py, &value)?),
+            "part" => options.part = Some(Part::Numbers(value.extract()?)),
+            "part_list" => {
+                let list = PartList::parse(value.extract()?).map_err(fail)?;
+                options.part = Some(Part::List(list));
+            }
             other => return Err(error::invalid(py, format!("a dataset has no option {other:?}"))),
         }
     }

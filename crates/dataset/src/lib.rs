@@ -54,6 +54,7 @@ pub mod manifest;
 pub mod mds;
 pub mod order;
 pub mod parquet;
+pub mod part;
 pub mod raw;
 pub mod scan;
 pub mod shard;

@@ -20,6 +20,7 @@ use forebay_dataset::write::KEY_FIELD;
 
 use crate::fetch::fetch;
 use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
+use crate::part::Part;
 use crate::process::PerProcess;
 use crate::rows::Rows;
 use crate::rows::select::select;
@@ -55,6 +56,8 @@ pub struct DatasetOptions {
     pub verify: Verify,
     /// Only samples for which this holds, if given.
     pub filter: Option<Filter>,
+    /// Only these samples, if given; with a filter those that are in both.
+    pub part: Option<Part>,
     /// Bytes of decoded pages of Parquet, or of decompressed shards, that this process keeps.
     pub decoded_bytes_max: u64,
 }
@@ -74,6 +77,7 @@ impl Default for DatasetOptions {
             borrow: false,
             verify: Verify::Nothing,
             filter: None,
+            part: None,
             decoded_bytes_max: 512 << 20,
         }
     }
@@ -211,14 +215,19 @@ impl Dataset {
             decoded_bytes_max: options.decoded_bytes_max,
             subset: None,
         };
+        let part = options.part.map(|part| part.subset(&inner.index, &inner.shape));
+        inner.subset = part.transpose()?.map(Arc::new);
         if let Some(filter) = &options.filter {
-            let subset = select(&inner, filter, options.build_threads)?;
-            inner.subset = Some(Arc::new(subset));
+            let found = select(&inner, filter, options.build_threads)?;
+            inner.subset = Some(Arc::new(match &inner.subset {
+                Some(part) => found.and(part),
+                None => found,
+            }));
         }
         Ok(Self(Arc::new(inner)))
     }
 
-    /// The samples for which the filter holds; `None` if there is no filter. Numbers are those of the whole dataset everywhere.
+    /// The samples of the part for which the filter holds; `None` if there is neither. Numbers are those of the whole dataset everywhere.
     #[must_use]
     pub fn subset(&self) -> Option<&Arc<Subset>> {
         self.0.subset.as_ref()

@@ -148,7 +148,7 @@ def test_names_that_are_no_decoder_are_refused_at_once(how):
 
 
 def test_the_path_of_a_list_of_labels_is_not_taken_for_the_list():
-    with pytest.raises(forebay.InvalidInputError, match="read_text"):
+    with pytest.raises(forebay.InvalidInputError, match="pathlib"):
         forebay.Dataset("lake/d/", labels="labels.csv")
 
 
@@ -207,3 +207,30 @@ def test_opening_a_dataset_starts_no_thread(node, bucket):
     assert threads() > before
     loader.close()
     assert threads() == before
+
+
+def test_slices_are_lists_of_samples_and_keys_are_found_by_name(shared_embedded):
+    node = shared_embedded
+    node.create_bucket("sliced")
+    ds = forebay.Dataset(put_tars(node, "sliced/d", shards=2, samples=5), fields={"cls": int}, node=node)
+    assert [sample["cls"] for sample in ds[7:100]] == [7, 8, 9]
+    assert [sample["cls"] for sample in ds[::-4]] == [9, 5, 1]
+    with pytest.raises(TypeError, match="find"):
+        ds["000003"]
+
+
+def test_names_and_fields_that_cannot_be_meant_say_what_to_write(shared_embedded):
+    node = shared_embedded
+    node.create_bucket("said")
+    put_tars(node, "said/d", shards=1)
+    for name, kind, says in [
+        ("s3://said/d/", forebay.InvalidInputError, "forebay://bucket/dir/"),
+        ("said/d", forebay.NotFoundError, "ends with a /"),
+        ("said/d/*.tar", forebay.NotFoundError, "no wildcards"),
+    ]:
+        with pytest.raises(kind, match=says):
+            len(forebay.Dataset(name, node=node))
+    with pytest.raises(forebay.InvalidInputError, match="list of names"):
+        forebay.Dataset("said/d/", fields="cls", node=node)
+    with pytest.raises(forebay.InvalidInputError, match="at least one dataset"):
+        forebay.mix([]).loader()

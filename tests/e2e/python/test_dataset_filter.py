@@ -1,6 +1,8 @@
 """Filters: exactly what pyarrow lets through, and nothing read that statistics rule out."""
 
 import datetime
+import pickle
+import subprocess
 import uuid
 
 import numpy as np
@@ -9,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import forebay
+from dataset_shards import tar_shard
+from forebay_node import binary
 
 ROWS = 2000
 MOMENT = datetime.datetime(2020, 1, 1)
@@ -131,3 +135,56 @@ def test_a_state_of_another_filter_is_refused(shared_embedded, home):
     state = one.loader(batch_size=10).state_dict()
     with pytest.raises(forebay.ChangedError):
         other.loader(batch_size=10).load_state_dict(state)
+
+
+def split(folder, out, *more):
+    command = [binary(), "dataset", "split", folder, "--parts", "train=0.7,val=0.2", "--out", out, *more]
+    ran = subprocess.run(list(map(str, command)), capture_output=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.parametrize("more", [[], ["--by-shard"]])
+def test_the_parts_of_a_split_are_the_dataset_each_sample_once(tmp_path, more):
+    """The lists could be written, but nothing could read them."""
+    (tmp_path / "lake/d").mkdir(parents=True)
+    for shard in range(10):
+        (tmp_path / f"lake/d/{shard}.tar").write_bytes(tar_shard(range(shard * 10, shard * 10 + 10)))
+    split(tmp_path / "lake/d", tmp_path / "lists", *more)
+    with forebay.open(f"file://{tmp_path}") as node:
+
+        def part(of, **options):
+            return forebay.Dataset("lake/d/", fields={"cls": int}, node=node, part=of, **options)
+
+        parts = {name: part(tmp_path / f"lists/{name}.txt") for name in ("train", "val")}
+        assert (len(parts["train"]), len(parts["val"])) == (70, 20)
+        numbers = {name: [sample["cls"] for sample in ds] for name, ds in parts.items()}
+        assert len({*numbers["train"], *numbers["val"]}) == 90
+        train = parts["train"]
+        epoch = [int(number) for batch in train.loader(batch_size=7, shuffle="window") for number in batch["cls"]]
+        assert sorted(epoch) == numbers["train"] and epoch != numbers["train"]
+        assert pickle.loads(pickle.dumps(train))[-1]["cls"] == numbers["train"][-1]
+        assert [sample["cls"] for sample in part([7, 3, 5])] == [3, 5, 7]
+        assert len(part([])) == 0
+        for wrong, says in [([3, 3], "each once"), ([100], "does not have")]:
+            with pytest.raises(forebay.InvalidInputError, match=says):
+                len(part(wrong))
+        (tmp_path / "plain.txt").write_text("1\n2\n")
+        with pytest.raises(forebay.InvalidInputError, match="forebay dataset split"):
+            len(part(tmp_path / "plain.txt"))
+        with pytest.raises(forebay.NotFoundError, match="part leaves out"):
+            part([1]).find("000002")
+
+
+def test_a_list_of_data_that_has_changed_is_refused(tmp_path):
+    (tmp_path / "lake/d").mkdir(parents=True)
+    for shard in range(2):
+        (tmp_path / f"lake/d/{shard}.tar").write_bytes(tar_shard(range(shard * 10, shard * 10 + 10)))
+    split(tmp_path / "lake/d", tmp_path / "lists")
+    (tmp_path / "lake/d/1.tar").write_bytes(tar_shard(range(10, 21)))
+    with forebay.open(f"file://{tmp_path}") as node, pytest.raises(forebay.ChangedError, match="divide the data again"):
+        len(forebay.Dataset("lake/d/", node=node, part=tmp_path / "lists/train.txt"))
+
+
+def test_a_part_and_a_filter_leave_what_is_in_both(shared_embedded, home):
+    ds = forebay.Dataset(f"{home[0]}/d/", fields=["id"], node=shared_embedded, filter=[("id", "<", 100)], part=range(90, 200))
+    assert [int(sample["id"]) for sample in ds] == list(range(90, 100))

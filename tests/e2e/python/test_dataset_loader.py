@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import uuid
 
 import numpy as np
 import pytest
@@ -293,3 +294,23 @@ def test_a_module_that_is_missing_is_no_fault_of_a_sample(numbers):
 
     with pytest.raises(ModuleNotFoundError):
         next(iter(numbers.map(needs).loader(batch_size=5, on_error="skip")))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"seed": -1}, {"seed": 2**64}, {"epoch": -1}, {"shuffle": True}, {"window": 0}, {"window": 1.5}, {"batch_size": "3"}]
+)
+def test_an_option_that_makes_no_sense_is_named(shared_embedded, wrong):
+    name = "named-" + uuid.uuid4().hex[:12]
+    shared_embedded.create_bucket(name)
+    ds = forebay.Dataset(put_tars(shared_embedded, f"{name}/d", shards=1), fields={"cls": int}, node=shared_embedded)
+    (option,) = wrong
+    with pytest.raises(forebay.InvalidInputError, match=option):
+        ds.loader(**{"batch_size": 4, **wrong})
+
+
+def test_an_epoch_without_a_batch_is_said(shared_embedded, caplog):
+    name = "none-" + uuid.uuid4().hex[:12]
+    shared_embedded.create_bucket(name)
+    ds = forebay.Dataset(put_tars(shared_embedded, f"{name}/d", shards=1), fields={"cls": int}, node=shared_embedded)
+    assert list(ds.loader(batch_size=100)) == []
+    assert "had no batch" in caplog.text

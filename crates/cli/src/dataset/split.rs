@@ -2,15 +2,15 @@
 //!
 //! The samples (or shards) are shuffled as a loader shuffles globally, by the seed, and cut at the shares: so the same dataset, seed and shares give the same parts
 //! everywhere, no sample is in two of them, and no key has to be hashed. A list is sorted, one number or name per line, below
-//! comments that say what it is of: a reader refuses it for another version of the data. What the shares leave is in no part.
+//! comments that say what it is of: a dataset that is opened with it (`part=` in Python) refuses it for other versions of the data. What the shares leave is in no part.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use forebay_core::Result;
 use forebay_dataset::order::{Fingerprint, OrderOptions, Plan, Shape, ShardSize, Shuffle};
+use forebay_dataset::part::{Members, PartList};
 use forebay_loader::Dataset;
 
 use super::args::SplitArgs;
@@ -54,8 +54,8 @@ pub(crate) fn run(args: &SplitArgs, context: &Context) -> Outcome {
         let mut members: Vec<u64> = order.iter(first..end).collect();
         members.sort_unstable();
         let path = args.out.join(format!("{}.txt", part.name));
-        write(&path, &list(args, part, &dataset, &members)?)?;
         counts.push((part.name.as_str(), members.len(), path.display().to_string()));
+        write(&path, &list(args, part, &dataset, members)?)?;
         first = end;
     }
     let rows = counts
@@ -76,25 +76,22 @@ fn shards(dataset: &Dataset) -> Result<Arc<Shape>> {
     Shape::new((0..count).map(|_| one), Fingerprint::of([])).map(Arc::new)
 }
 
-fn list(args: &SplitArgs, part: &Part, dataset: &Dataset, members: &[u64]) -> Result<String> {
-    let what = if args.by_shard { "shards" } else { "samples" };
-    let mut text = format!(
-        "# forebay split v1: {what} of {}\n# dataset {} seed {} share {}\n",
-        part.name,
-        dataset.shape().fingerprint(),
-        args.seed,
-        part.share
-    );
-    for member in members {
-        let written = if args.by_shard {
+fn list(args: &SplitArgs, part: &Part, dataset: &Dataset, members: Vec<u64>) -> Result<String> {
+    let members = if args.by_shard {
+        let name = |member: &u64| {
             let number = u32::try_from(*member).unwrap_or(u32::MAX);
-            writeln!(text, "{}", dataset.index().shard(number)?.name())
-        } else {
-            writeln!(text, "{member}")
+            Ok(dataset.index().shard(number)?.name().to_owned())
         };
-        written.expect("a string takes all");
-    }
-    Ok(text)
+        Members::Shards(members.iter().map(name).collect::<Result<_>>()?)
+    } else {
+        Members::Samples(members)
+    };
+    let list = PartList {
+        name: part.name.clone(),
+        fingerprint: dataset.shape().fingerprint(),
+        members,
+    };
+    Ok(list.to_text(&format!("seed {} share {}", args.seed, part.share)))
 }
 
 fn write(path: &Path, text: &str) -> Outcome {

@@ -107,6 +107,19 @@ impl Subset {
         Self::from_bitmap(words)
     }
 
+    /// The samples that are in both.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        let (few, many) = if self.samples <= other.samples {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let both = (0..few.samples).map(|ordinal| few.select(ordinal));
+        let both = both.filter(|sample| many.ordinal(*sample).is_some()).collect();
+        Self::from_sorted(both).expect("ordinals ascend, and so do their samples")
+    }
+
     /// How many samples are in it.
     #[must_use]
     pub fn samples(&self) -> u64 {
@@ -269,6 +282,22 @@ mod tests {
             Subset::from_bitmap(vec![1, 0, 1]).digest,
             Subset::from_bitmap(vec![1, 1]).digest
         );
+    }
+
+    #[test]
+    fn what_is_in_both_is_what_is_in_each() {
+        let every = |step: u64| Subset::from_sorted((0..4000).map(|number| number * step).collect()).unwrap();
+        for (one, other) in [(2, 3), (3, 2), (1, 100), (100, 1)] {
+            let both = every(one).and(&every(other));
+            let end = 3999 * one.min(other);
+            let expected: Vec<u64> = (0..=end)
+                .filter(|number| number % one == 0 && number % other == 0)
+                .collect();
+            assert!(
+                (0..both.samples).map(|ordinal| both.select(ordinal)).eq(expected),
+                "{one} {other}"
+            );
+        }
     }
 
     #[test]

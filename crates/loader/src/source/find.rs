@@ -47,6 +47,12 @@ pub(crate) fn find<S: AsRef<str>>(
     let mut objects = Vec::new();
     for name in names {
         let plain = name.strip_prefix(SCHEME).unwrap_or(&name);
+        if let Some((scheme, _)) = plain.split_once("://") {
+            let message = "datasets are read through a node, as forebay://bucket/dir/; start one for that store (forebay serve --lake URL, or forebay.open(URL) in Python)";
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("name", &name)
+                .with("scheme", scheme));
+        }
         let document = plain
             .ends_with(DOCUMENT)
             .then(|| listed(client, &name))
@@ -278,7 +284,11 @@ fn each_object(
 
 fn missing_shards(missing: &[&Name], all: usize) -> Error {
     let told: Vec<String> = missing.iter().take(TOLD_MAX).map(ToString::to_string).collect();
-    let message = "shards of the dataset are not there; correct the name, or upload them";
+    let message = if missing.iter().any(|name| name.key().contains(['*', '?'])) {
+        "shards of the dataset are not there; there are no wildcards: name the folder, with a / at its end, or a range such as {0000..1023}.tar"
+    } else {
+        "shards of the dataset are not there; correct the name (that of a folder ends with a /), or upload them"
+    };
     let error = Error::new(Kind::NotFound, message).with("first", told.join(" "));
     error.with("missing", missing.len()).with("shards", all)
 }
