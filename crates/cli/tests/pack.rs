@@ -44,6 +44,44 @@ fn a_tfrecord_is_compressed_if_that_is_asked_for_and_is_read_again() {
     let refused = pack(dir, "other", &["--format", "tar", "--compress", "gzip"]);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.err.contains("--format tfrecord"), "{refused:?}");
+    let refused = pack(dir, "other", &["--format", "tfrecord", "--compress", "zstd"]);
+    assert!(refused.code == 2 && refused.err.contains("gzip"), "{refused:?}");
+}
+
+#[test]
+fn a_compressed_mds_pack_that_was_stopped_goes_on_with_the_shards_that_are_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for number in 0..40_u8 {
+        put(dir, &format!("raw/{number:02}.txt"), &[b'a' + number % 20; 5000]);
+    }
+    let options = ["--format", "mds", "--compress", "zstd", "--shard-size", "64KiB"];
+    let json = |ran: Ran| -> serde_json::Value {
+        assert_eq!(ran.code, 0, "{ran:?}");
+        serde_json::from_str(&ran.out).unwrap()
+    };
+    let packed = || {
+        let args = [&["--json", "dataset", "pack", "raw", "out"][..], &options].concat();
+        json(run(dir, &args))
+    };
+    let first = packed();
+    let out = dir.join("out");
+    let index = std::fs::read_to_string(out.join("index.json")).unwrap();
+    let shard = std::fs::read(out.join("shard.00001.mds.zstd")).unwrap();
+    // As a pack leaves it that ends before its second shard does.
+    for name in ["SHA256SUMS", "index.json", "shard.00001.mds.zstd"] {
+        std::fs::remove_file(out.join(name)).unwrap();
+    }
+    let marker =
+        serde_json::json!({"id": first["pack"], "format": "mds", "shards": first["shards"], "samples": 40});
+    put(&out, ".forebay-dataset/packing", marker.to_string().as_bytes());
+    let torn = run(dir, &["dataset", "stat", "out"]);
+    assert!(torn.code == 1 && torn.err.contains("not whole"), "{torn:?}");
+    assert_eq!(packed()["shards_written"], 1);
+    assert_eq!(std::fs::read_to_string(out.join("index.json")).unwrap(), index);
+    assert_eq!(std::fs::read(out.join("shard.00001.mds.zstd")).unwrap(), shard);
+    let stat = json(run(dir, &["--json", "dataset", "stat", "out"]));
+    assert_eq!(stat["samples"], 40);
 }
 
 /// A pack that must be refused, and why.

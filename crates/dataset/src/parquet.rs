@@ -28,9 +28,9 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 pub use bounds::PageBounds;
 pub use decode::{Pieces, SLAB_BYTES_MAX, Slab, decode};
 pub use file::{PageTable, ParquetFile};
-pub use nested::Nested;
+pub use nested::{Nested, list_of, packed_list};
 pub use schema::{ENCODING_PREFIX, Leaf, ValueKind, parse_encoding};
-pub use text::{to_json, to_text};
+pub use text::{Number, to_numbers, to_text};
 
 use crate::index::{FIELDS_MAX, Field, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use crate::scan::{SampleSink, ShardScanner};

@@ -5,11 +5,11 @@
 //! bytes, always: no dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how long a sample will be (of Parquet about), so shards can be
 //! cut and announced in advance; MDS needs that, because its offsets come first.
 //!
-//! Where a format is compressed as a whole (`gzip.rs`), that is done to the bytes on their way out.
+//! Where a format is compressed as a whole (`compressed.rs`), that is done to the bytes on their way out.
 //!
 //! Life cycle: [`PackFormat::writer`] with the sizes of all samples of the shard, `start`, `sample` for each, `finish`.
 
-mod gzip;
+mod compressed;
 mod mds;
 mod parquet;
 mod tar;
@@ -17,10 +17,11 @@ mod tfrecord;
 
 use forebay_core::{Error, Kind, Result};
 
-pub use mds::{MdsColumn, index_json};
+pub use mds::{MdsColumn, PackedMds, index_json};
 pub use parquet::ParquetColumn;
 pub use tfrecord::{FeatureList, feature};
 
+use crate::manifest::Digest;
 use crate::shard::Format;
 
 /// The field or column that keeps the key of a sample in formats that have none.
@@ -59,6 +60,8 @@ pub enum PackFormat {
     TfRecordGzip(Vec<String>),
     /// MosaicML's shards; every sample has these columns.
     Mds(Vec<MdsColumn>),
+    /// The same, compressed as a whole with Zstandard at this level.
+    MdsZstd(Vec<MdsColumn>, i32),
     /// Rows with these columns; a field that a sample lacks is null.
     Parquet(Vec<ParquetColumn>),
 }
@@ -70,7 +73,7 @@ impl PackFormat {
         match self {
             Self::Tar => Format::Tar,
             Self::TfRecord(_) | Self::TfRecordGzip(_) => Format::TfRecord,
-            Self::Mds(_) => Format::Mds,
+            Self::Mds(_) | Self::MdsZstd(..) => Format::Mds,
             Self::Parquet(_) => Format::Parquet,
         }
     }
@@ -85,6 +88,7 @@ impl PackFormat {
             Self::Parquet(_) => format!("shard-{number:06}.parquet"),
             // As the library calls them.
             Self::Mds(_) => format!("shard.{number:05}.mds"),
+            Self::MdsZstd(..) => format!("shard.{number:05}.mds.zstd"),
         }
     }
 
@@ -92,15 +96,38 @@ impl PackFormat {
     #[must_use]
     pub fn shard_bytes_max(&self) -> u64 {
         match self {
-            Self::Mds(_) => u64::from(u32::MAX),
+            Self::Mds(_) | Self::MdsZstd(..) => u64::from(u32::MAX),
             _ => u64::MAX,
         }
     }
 
-    /// Whether [`PackFormat::sample_bytes`] is right to the byte.
+    /// Whether the sizes of samples and [`PackFormat::overhead_bytes`] together are the size of a shard to the byte.
     #[must_use]
     pub fn is_exact(&self) -> bool {
-        !matches!(self, Self::Parquet(_) | Self::TfRecordGzip(_))
+        !matches!(self, Self::Parquet(_) | Self::TfRecordGzip(_) | Self::MdsZstd(..))
+    }
+
+    /// Whether a writer must know the sizes of all samples first.
+    #[must_use]
+    pub fn needs_sizes(&self) -> bool {
+        self.mds_columns().is_some()
+    }
+
+    /// The columns, if it is MDS.
+    #[must_use]
+    pub fn mds_columns(&self) -> Option<&[MdsColumn]> {
+        match self {
+            Self::Mds(columns) | Self::MdsZstd(columns, _) => Some(columns),
+            _ => None,
+        }
+    }
+
+    /// What MosaicML calls the compression.
+    fn compression(&self) -> Option<String> {
+        match self {
+            Self::MdsZstd(_, level) => Some(format!("zstd:{level}")),
+            _ => None,
+        }
     }
 
     /// How many bytes a sample adds to a shard, before the shard is compressed.
@@ -115,7 +142,7 @@ impl PackFormat {
                 Ok(tfrecord::sample_bytes(features, sample))
             }
             Self::Parquet(columns) => Ok(parquet::sample_bytes(columns, sample)),
-            Self::Mds(columns) => mds::sample_bytes(columns, sample),
+            Self::Mds(columns) | Self::MdsZstd(columns, _) => mds::sample_bytes(columns, sample),
         };
         bytes.map_err(about)
     }
@@ -138,7 +165,9 @@ impl PackFormat {
         match self {
             Self::Tar => tar::END_BYTES,
             Self::TfRecord(_) | Self::TfRecordGzip(_) | Self::Parquet(_) => 0,
-            Self::Mds(columns) => mds::head_bytes(columns, samples),
+            Self::Mds(columns) | Self::MdsZstd(columns, _) => {
+                mds::head_bytes(columns, self.compression().as_deref(), samples)
+            }
         }
     }
 
@@ -149,10 +178,18 @@ impl PackFormat {
             Self::Tar => Box::new(tar::TarWriter::default()),
             Self::TfRecord(features) => Box::new(tfrecord::TfRecordWriter::new(features.clone())),
             Self::TfRecordGzip(features) => {
-                Box::new(gzip::Gzip::new(tfrecord::TfRecordWriter::new(features.clone())))
+                Box::new(compressed::gzip(tfrecord::TfRecordWriter::new(features.clone())))
             }
             Self::Parquet(columns) => Box::new(parquet::ParquetWriter::new(columns.clone())),
-            Self::Mds(columns) => Box::new(mds::MdsWriter::new(columns.clone(), sample_bytes)),
+            Self::Mds(columns) => Box::new(mds::MdsWriter::new(columns.clone(), None, sample_bytes)),
+            Self::MdsZstd(columns, level) => {
+                let samples = sample_bytes
+                    .iter()
+                    .fold(0, |all: u64, bytes| all.saturating_add(*bytes));
+                let bytes = samples.saturating_add(self.overhead_bytes(sample_bytes.len() as u64));
+                let writer = mds::MdsWriter::new(columns.clone(), self.compression(), sample_bytes);
+                Box::new(compressed::zstd(writer, *level, bytes))
+            }
         }
     }
 }
@@ -167,6 +204,20 @@ pub trait ShardWriter {
 
     /// What comes behind them.
     fn finish(&mut self, out: Out<'_>) -> Result<()>;
+
+    /// After `finish`: the shard before it was compressed, if it was.
+    fn raw(&self) -> Option<RawShard> {
+        None
+    }
+}
+
+/// A shard before it was compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawShard {
+    /// How long it is.
+    pub bytes: u64,
+    /// What it is.
+    pub sha256: Digest,
 }
 
 /// A field that comes twice would be lost in one format and damage in another.

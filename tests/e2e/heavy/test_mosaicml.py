@@ -191,10 +191,12 @@ def test_it_reads_what_pack_writes_of_a_tar(tmp_path):
     assert by_number[77]["bin"] == picture(77)
 
 
-def test_it_reads_what_pack_writes_of_its_own_shards(tmp_path):
+@pytest.mark.parametrize("compress", ["none", "zstd", "zstd:19"])
+def test_it_reads_what_pack_writes_of_its_own_shards(tmp_path, compress):
     """Every encoding goes through; its own check of hashes too."""
     source = write(tmp_path / "source", COLUMNS, map(sample, range(SAMPLES)), compression="zstd")
-    pack(source, tmp_path / "out", "--shard-size", "96KiB")
+    pack(source, tmp_path / "out", "--shard-size", "96KiB", "--compress", compress)
+    assert len(list((tmp_path / "out").glob("*.zstd"))) == (0 if compress == "none" else len(list((tmp_path / "out").glob("*.mds*"))))
     before = list(read(source))
     after = list(read(tmp_path / "copy", remote=str(tmp_path / "out"), validate_hash="sha256"))
     assert len(before) == len(after) == SAMPLES

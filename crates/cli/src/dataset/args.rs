@@ -200,9 +200,9 @@ pub(crate) struct PackArgs {
     /// Make the labels of raw files a field: the word 'folder', or a local file of path,label lines or JSON lines; whole numbers become 'cls', others 'label'
     #[arg(long, value_name = "folder|FILE")]
     pub(crate) labels: Option<PathBuf>,
-    /// Compress every shard as a whole; for tfrecord, which TensorFlow then reads with compression_type="GZIP"
-    #[arg(long, value_name = "HOW")]
-    pub(crate) compress: Option<Compress>,
+    /// Compress every shard as a whole: gzip for tfrecord, which TensorFlow then reads with compression_type="GZIP"; zstd or zstd:LEVEL (1 to 19) for mds; or none
+    #[arg(long, visible_alias = "compression", value_name = "HOW", default_value = "none", hide_default_value = true, value_parser = Compress::parse)]
+    pub(crate) compress: Compress,
     /// How long a shard may be, before it is compressed
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) shard_size: Size,

@@ -159,6 +159,21 @@ fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)
     Ok((store, names))
 }
 
+/// Whether a place lies in a folder of a dataset, as they were typed: then it is a part of the dataset. Places that are one by other names are not told.
+pub(crate) fn is_inside(place: &str, dataset: &str) -> bool {
+    let whole = |text: &str| {
+        let text = text.strip_prefix("file://").unwrap_or(text);
+        let text = match text.contains("://") {
+            true => text.to_owned(),
+            false => std::path::absolute(text).map_or(text.to_owned(), |path| path.display().to_string()),
+        };
+        format!("{}/", text.trim_end_matches('/'))
+    };
+    let is_folder = |part: &&str| !part.contains('{') && Format::of_name(part).is_none();
+    let mut folders = dataset.split(UNION).filter(is_folder);
+    folders.any(|folder| whole(place).starts_with(&whole(folder)))
+}
+
 fn several(text: &str) -> Exit {
     Exit::usage(anyhow!(
         "{text} lies in several stores; put them behind one node (forebay serve) and name them by forebay://"
@@ -192,6 +207,28 @@ mod tests {
             ("forebay://box/{a,b}", "forebay://box/{a,b}"),
         ] {
             assert_eq!(as_folder(typed), name);
+        }
+    }
+
+    #[test]
+    fn a_place_in_the_folder_of_a_dataset_is_inside() {
+        for (place, dataset) in [
+            ("photos/tar", "photos"),
+            ("photos", "photos/"),
+            ("./photos/a/b/", "photos"),
+            ("s3://lake/a/b/", "s3://lake/a"),
+            ("forebay://lake/b/c", "forebay://lake/a/::forebay://lake/b/"),
+        ] {
+            assert!(is_inside(place, dataset), "{place} {dataset}");
+        }
+        for (place, dataset) in [
+            ("photos-tar", "photos"),
+            ("photos", "photos/tar"),
+            ("a/out", "a/{0..3}.tar"),
+            ("a/out", "a/0.tar"),
+            ("forebay://lake/a", "s3://lake/a"),
+        ] {
+            assert!(!is_inside(place, dataset), "{place} {dataset}");
         }
     }
 

@@ -5,6 +5,7 @@
 //! same command goes on. docs/flows/dataset-pack.md, docs/formats/dataset-pack.md.
 
 mod convert;
+mod examples;
 mod labels;
 mod plan;
 mod record;
@@ -15,26 +16,58 @@ use anyhow::anyhow;
 use forebay_client::Condition;
 use forebay_core::{Error, Kind, Result, format_bytes};
 use forebay_dataset::manifest::{Hasher, Manifest, SUMS_FILE};
-use forebay_dataset::write::{PackFormat, index_json};
+use forebay_dataset::write::{PackFormat, PackedMds, RawShard, index_json};
 use forebay_loader::DatasetOptions;
 
 use super::args::PackArgs;
-use super::open::{Opened, Purpose, labels};
+use super::open::{self, Opened, Purpose, labels};
 use super::{Context, parallel};
 use crate::exit::{Exit, Outcome};
 pub(crate) use plan::SortBy;
 use plan::{Plan, PlanOptions};
-use record::{Marker, ShardRecord, Target};
+use record::{Marker, RawRecord, ShardRecord, Target};
 use shard::Packing;
 use source::{Source, pack_format};
 
 /// How shards are compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compress {
-    /// GZIP
+    None,
     Gzip,
+    /// At this level.
+    Zstd(i32),
 }
 
+impl Compress {
+    /// Reads `none`, `gzip`, `zstd` or `zstd:LEVEL`.
+    pub(crate) fn parse(text: &str) -> std::result::Result<Self, String> {
+        let (name, level) = match text.split_once(':') {
+            Some((name, level)) => (name, Some(level)),
+            None => (text, None),
+        };
+        match (name, level) {
+            ("none", None) => Ok(Self::None),
+            ("gzip", None) => Ok(Self::Gzip),
+            ("zstd", None) => Ok(Self::Zstd(ZSTD_LEVEL)),
+            ("zstd", Some(level)) => {
+                let level = level.parse().ok().filter(|level| ZSTD_LEVELS.contains(level));
+                level.map(Self::Zstd).ok_or_else(|| {
+                    format!(
+                        "levels of zstd are {} to {}",
+                        ZSTD_LEVELS.start(),
+                        ZSTD_LEVELS.end()
+                    )
+                })
+            }
+            _ => Err("there are none, gzip (tfrecord), zstd and zstd:LEVEL (mds)".to_owned()),
+        }
+    }
+}
+
+/// As mosaicml-streaming has it if nothing else is said.
+const ZSTD_LEVEL: i32 = 3;
+/// Those above take up to a gigabyte for every shard that is written.
+const ZSTD_LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 const MDS_INDEX: &str = "index.json";
 
 /// What is found in the folder at the start.
@@ -47,6 +80,16 @@ enum Found {
 }
 
 pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
+    if args.shard_size.0 == 0 {
+        return Err(Exit::usage(anyhow!("--shard-size is above 0, such as 256MiB")));
+    }
+    if open::is_inside(&args.target, &args.source) {
+        return Err(Exit::usage(anyhow!(
+            "{} lies in {}, so the new shards would become part of what is packed; choose a folder beside it",
+            args.target,
+            args.source
+        )));
+    }
     let node = args.node.node.as_deref();
     let from = Opened::open(&args.source, node, Purpose::Look, context)?;
     let options = DatasetOptions {
@@ -90,17 +133,25 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     }
     target.unmark()?;
     check(&to, &records, context)?;
-    tell(&to.shown, &plan, source.units(), written, context);
+    let bytes = records.iter().map(|record| record.bytes).sum();
+    tell(&to.shown, &plan, source.units(), (written, bytes), context);
     Ok(())
 }
 
 /// The format with the compression that was asked for.
-fn compressed(format: PackFormat, how: Option<Compress>) -> Outcome<PackFormat> {
+fn compressed(format: PackFormat, how: Compress) -> Outcome<PackFormat> {
     match (format, how) {
-        (format, None) => Ok(format),
-        (PackFormat::TfRecord(features), Some(Compress::Gzip)) => Ok(PackFormat::TfRecordGzip(features)),
-        (format, Some(_)) => Err(Exit::usage(anyhow!(
-            "--compress is for --format tfrecord; {} shards are not compressed as a whole: samples could only be read from the start (Parquet compresses its columns anyway)",
+        (format, Compress::None) => Ok(format),
+        (PackFormat::TfRecord(features), Compress::Gzip) => Ok(PackFormat::TfRecordGzip(features)),
+        (PackFormat::Mds(columns), Compress::Zstd(level)) => Ok(PackFormat::MdsZstd(columns, level)),
+        (PackFormat::TfRecord(_), _) => Err(Exit::usage(anyhow!(
+            "TensorFlow reads TFRecord compressed with gzip; use --compress gzip"
+        ))),
+        (PackFormat::Mds(_), _) => Err(Exit::usage(anyhow!(
+            "MDS is compressed with Zstandard; use --compress zstd or zstd:LEVEL"
+        ))),
+        (format, _) => Err(Exit::usage(anyhow!(
+            "--compress is for --format tfrecord (gzip) and mds (zstd); {} shards are not compressed as a whole: samples could only be read from the start (Parquet compresses its columns anyway)",
             format.format().as_str()
         ))),
     }
@@ -212,11 +263,18 @@ fn commit(target: &Target<'_>, plan: &Plan, records: &[ShardRecord]) -> Result<(
     for record in records {
         sums.push((record.name.clone(), record.sha256.parse()?));
     }
-    if let PackFormat::Mds(columns) = &plan.format {
-        let digests = records.iter().zip(&sums);
-        let shards = digests
-            .map(|(record, (_, sha256))| (record.name.as_str(), record.bytes, record.samples, *sha256));
-        let document = index_json(columns, shards);
+    if plan.format.mds_columns().is_some() {
+        let mut shards = Vec::new();
+        for (record, (_, sha256)) in records.iter().zip(&sums) {
+            shards.push(PackedMds {
+                name: &record.name,
+                bytes: record.bytes,
+                sha256: *sha256,
+                samples: record.samples,
+                raw: record.raw.as_ref().map(raw).transpose()?,
+            });
+        }
+        let document = index_json(&plan.format, shards.into_iter());
         target.write(MDS_INDEX, document.as_bytes(), Condition::None)?;
         let mut hasher = Hasher::new();
         hasher.push(document.as_bytes());
@@ -232,6 +290,13 @@ fn commit(target: &Target<'_>, plan: &Plan, records: &[ShardRecord]) -> Result<(
     }
     let message = "the folder has another SHA256SUMS already; pack into a new folder";
     Err(Error::new(Kind::Conflict, message))
+}
+
+fn raw(record: &RawRecord) -> Result<RawShard> {
+    Ok(RawShard {
+        bytes: record.bytes,
+        sha256: record.sha256.parse()?,
+    })
 }
 
 /// Indexes what the lake gives back, and compares it with what was written.
@@ -261,19 +326,24 @@ fn check(to: &Opened, records: &[ShardRecord], context: &Context) -> Outcome {
     Ok(())
 }
 
-fn tell(shown: &str, plan: &Plan, samples: u64, written: usize, context: &Context) {
-    let (shards, bytes) = (plan.shards.len(), plan.bytes());
+/// Says what is there now; of the shards how many are new, and their bytes.
+fn tell(shown: &str, plan: &Plan, samples: u64, (written, bytes): (usize, u64), context: &Context) {
+    let shards = plan.shards.len();
     context.output.data(&serde_json::json!({
         "dataset": shown, "format": plan.format.format().as_str(), "samples": samples, "shards": shards, "bytes": bytes,
         "shards_written": written, "pack": plan.id,
     }));
     let before = match shards - written {
         0 => String::new(),
+        1 => " (1 was there already)".to_owned(),
         before => format!(" ({before} were there already)"),
     };
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
     context.output.say(format!(
-        "packed {samples} samples into {shards} {} shards{before}, {}: {shown}",
+        "packed {samples} sample{} into {shards} {} shard{}{before}, {}: {shown}",
+        plural(samples),
         plan.format.format().as_str(),
+        plural(shards as u64),
         format_bytes(bytes)
     ));
 }

@@ -102,6 +102,26 @@ fn list(
     out[count_at..count_at + 4].copy_from_slice(&count);
 }
 
+/// A row with a list of values of one width, which lie side by side.
+#[must_use]
+pub fn packed_list(values: &[u8]) -> Vec<u8> {
+    [&[PACKED], values].concat()
+}
+
+/// A row with a list of values, none of which is missing.
+#[must_use]
+pub fn list_of(values: &[&[u8]]) -> Vec<u8> {
+    let length = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    let mut out = vec![LIST];
+    out.extend_from_slice(&length(values.len()));
+    for value in values {
+        out.push(VALUE);
+        out.extend_from_slice(&length(value.len()));
+        out.extend_from_slice(value);
+    }
+    out
+}
+
 /// A row with lists, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nested<'a> {

@@ -6,7 +6,7 @@
 use forebay_core::{Error, Kind, Result};
 use serde_json::{Value, json};
 
-use super::{KEY_FIELD, Out, PackSample, SampleShape, ShardWriter, refused};
+use super::{KEY_FIELD, Out, PackFormat, PackSample, RawShard, SampleShape, ShardWriter, refused};
 use crate::manifest::Digest;
 
 /// A column of an MDS dataset.
@@ -38,12 +38,12 @@ impl MdsColumn {
 }
 
 /// How the shards of a dataset are described, in them and in `index.json`.
-fn config(columns: &[MdsColumn]) -> Value {
+fn config(columns: &[MdsColumn], compression: Option<&str>) -> Value {
     json!({
         "column_encodings": columns.iter().map(|column| &column.encoding).collect::<Vec<_>>(),
         "column_names": columns.iter().map(|column| &column.name).collect::<Vec<_>>(),
         "column_sizes": columns.iter().map(|_| Value::Null).collect::<Vec<_>>(),
-        "compression": null,
+        "compression": compression,
         "format": "mds",
         "hashes": ["sha256"],
         "size_limit": null,
@@ -51,18 +51,37 @@ fn config(columns: &[MdsColumn]) -> Value {
     })
 }
 
-/// The document beside the shards: name, size, samples and SHA-256 of each.
+/// A shard that is written.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedMds<'a> {
+    /// The name of its file.
+    pub name: &'a str,
+    /// How long that is.
+    pub bytes: u64,
+    /// What it is.
+    pub sha256: Digest,
+    /// How many samples are in it.
+    pub samples: u64,
+    /// The shard in it, if the file is compressed.
+    pub raw: Option<RawShard>,
+}
+
+/// The document beside the shards: name, size, samples and SHA-256 of each, before and after they were compressed.
 #[must_use]
-pub fn index_json<'a>(
-    columns: &[MdsColumn],
-    shards: impl Iterator<Item = (&'a str, u64, u64, Digest)>,
-) -> String {
-    let shards = shards.map(|(name, bytes, samples, sha256)| {
-        let mut shard = config(columns);
-        shard["raw_data"] =
-            json!({"basename": name, "bytes": bytes, "hashes": {"sha256": sha256.to_string()}});
-        shard["zip_data"] = Value::Null;
-        shard["samples"] = samples.into();
+pub fn index_json<'a>(format: &PackFormat, shards: impl Iterator<Item = PackedMds<'a>>) -> String {
+    let file = |name: &str, bytes: u64, sha256: Digest| json!({"basename": name, "bytes": bytes, "hashes": {"sha256": sha256.to_string()}});
+    let compression = format.compression();
+    let shards = shards.map(|packed| {
+        let mut shard = config(format.mds_columns().unwrap_or_default(), compression.as_deref());
+        let stored = file(packed.name, packed.bytes, packed.sha256);
+        (shard["raw_data"], shard["zip_data"]) = match packed.raw {
+            Some(raw) => {
+                let name = packed.name.strip_suffix(".zstd").unwrap_or(packed.name);
+                (file(name, raw.bytes, raw.sha256), stored)
+            }
+            None => (stored, Value::Null),
+        };
+        shard["samples"] = packed.samples.into();
         shard
     });
     json!({"version": 2, "shards": shards.collect::<Vec<_>>()}).to_string()
@@ -89,19 +108,21 @@ pub(super) fn sample_bytes(columns: &[MdsColumn], sample: &SampleShape<'_>) -> R
 }
 
 /// Number, offsets and document.
-pub(super) fn head_bytes(columns: &[MdsColumn], samples: u64) -> u64 {
-    4 + 4 * (samples + 1) + config(columns).to_string().len() as u64
+pub(super) fn head_bytes(columns: &[MdsColumn], compression: Option<&str>, samples: u64) -> u64 {
+    4 + 4 * (samples + 1) + config(columns, compression).to_string().len() as u64
 }
 
 pub(super) struct MdsWriter {
     columns: Vec<MdsColumn>,
+    compression: Option<String>,
     sample_bytes: Vec<u64>,
 }
 
 impl MdsWriter {
-    pub(super) fn new(columns: Vec<MdsColumn>, sample_bytes: Vec<u64>) -> Self {
+    pub(super) fn new(columns: Vec<MdsColumn>, compression: Option<String>, sample_bytes: Vec<u64>) -> Self {
         Self {
             columns,
+            compression,
             sample_bytes,
         }
     }
@@ -110,7 +131,7 @@ impl MdsWriter {
 impl ShardWriter for MdsWriter {
     fn start(&mut self, out: Out<'_>) -> Result<()> {
         let samples = self.sample_bytes.len() as u64;
-        let mut at = head_bytes(&self.columns, samples);
+        let mut at = head_bytes(&self.columns, self.compression.as_deref(), samples);
         let mut head = (samples as u32).to_le_bytes().to_vec();
         for bytes in [0].iter().chain(&self.sample_bytes) {
             at = at.saturating_add(*bytes);
@@ -119,7 +140,8 @@ impl ShardWriter for MdsWriter {
             })?;
             head.extend_from_slice(&offset.to_le_bytes());
         }
-        head.extend_from_slice(config(&self.columns).to_string().as_bytes());
+        let config = config(&self.columns, self.compression.as_deref());
+        head.extend_from_slice(config.to_string().as_bytes());
         out(&head)
     }
 

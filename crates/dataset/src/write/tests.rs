@@ -108,34 +108,37 @@ fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
     }
 }
 
+/// A shard of all samples, and what it was before.
+fn compressed(format: &PackFormat) -> (Vec<u8>, Option<RawShard>) {
+    let sizes = samples().iter().map(|sample| size(format, sample)).collect();
+    let mut shard = Vec::new();
+    let mut out = |bytes: &[u8]| {
+        shard.extend_from_slice(bytes);
+        Ok(())
+    };
+    let mut writer = format.writer(sizes);
+    writer.start(&mut out).unwrap();
+    for (key, fields) in &samples() {
+        let fields: Vec<(&str, &[u8])> = fields
+            .iter()
+            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+            .collect();
+        writer
+            .sample(&PackSample { key, fields: &fields }, &mut out)
+            .unwrap();
+    }
+    writer.finish(&mut out).unwrap();
+    assert!(writer.finish(&mut out).is_err());
+    (shard, writer.raw())
+}
+
 #[test]
 fn a_compressed_tfrecord_is_the_plain_one_in_gzip_and_the_same_every_time() {
     use std::io::Read as _;
     let plain = write(&PackFormat::TfRecord(Vec::new()), &samples());
     let format = PackFormat::TfRecordGzip(Vec::new());
-    let packed = || {
-        let mut shard = Vec::new();
-        let mut out = |bytes: &[u8]| {
-            shard.extend_from_slice(bytes);
-            Ok(())
-        };
-        let mut writer = format.writer(Vec::new());
-        writer.start(&mut out).unwrap();
-        for (key, fields) in &samples() {
-            let fields: Vec<(&str, &[u8])> = fields
-                .iter()
-                .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
-                .collect();
-            writer
-                .sample(&PackSample { key, fields: &fields }, &mut out)
-                .unwrap();
-        }
-        writer.finish(&mut out).unwrap();
-        assert!(writer.finish(&mut out).is_err());
-        shard
-    };
-    let shard = packed();
-    assert_eq!(shard, packed());
+    let (shard, _) = compressed(&format);
+    assert_eq!(shard, compressed(&format).0);
     let mut found = Vec::new();
     flate2::read::GzDecoder::new(shard.as_slice())
         .read_to_end(&mut found)
@@ -165,13 +168,53 @@ fn an_mds_shard_gives_back_its_columns_and_its_index_is_read() {
         }
     }
     let digest = Digest(Sha256::digest(&shard).into());
-    let document = index_json(
-        &columns(),
-        [("shard.00000.mds", shard.len() as u64, 4, digest)].into_iter(),
-    );
+    let packed = PackedMds {
+        name: "shard.00000.mds",
+        bytes: shard.len() as u64,
+        sha256: digest,
+        samples: 4,
+        raw: None,
+    };
+    let document = index_json(&format, [packed].into_iter());
     let read = MdsIndex::parse(document.as_bytes()).unwrap();
     assert_eq!(read.shards[0].raw_data.bytes, shard.len() as u64);
     assert_eq!(read.shards[0].samples, 4);
+    assert!(read.shards[0].zip_data.is_none());
+}
+
+#[test]
+fn a_compressed_mds_shard_says_how_long_it_is_and_its_index_describes_both() {
+    let format = PackFormat::MdsZstd(columns(), 7);
+    let (shard, raw) = compressed(&format);
+    assert_eq!(compressed(&format).0, shard);
+    let raw = raw.unwrap();
+    // Python's `zstd.decompress` wants the length in the head of the frame.
+    assert_eq!(
+        zstd::zstd_safe::get_frame_content_size(&shard).unwrap(),
+        Some(raw.bytes)
+    );
+    let plain = zstd::decode_all(shard.as_slice()).unwrap();
+    assert_eq!(raw.bytes, plain.len() as u64);
+    assert_eq!(raw.sha256, Digest(Sha256::digest(&plain).into()));
+    let packed = PackedMds {
+        name: &format.shard_name(0),
+        bytes: shard.len() as u64,
+        sha256: Digest(Sha256::digest(&shard).into()),
+        samples: 4,
+        raw: Some(raw),
+    };
+    let document = index_json(&format, [packed].into_iter());
+    let read = MdsIndex::parse(document.as_bytes()).unwrap();
+    let about = &read.shards[0];
+    assert_eq!(about.raw_data.name, "shard.00000.mds");
+    assert_eq!(about.raw_data.hashes["sha256"], raw.sha256.to_string());
+    assert_eq!(about.stored().name, "shard.00000.mds.zstd");
+    assert_eq!(about.stored().hashes["sha256"], packed.sha256.to_string());
+    let found = scan(&PackFormat::Mds(columns()), &plain);
+    assert_eq!(
+        bytes(&plain, found.sample(3).unwrap().field("cls").unwrap()),
+        b"x"
+    );
 }
 
 #[test]

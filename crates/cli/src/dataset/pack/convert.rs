@@ -1,4 +1,4 @@
-//! Rows of Parquet in the words of another format.
+//! Rows of Parquet, numbers of MDS and features of TFRecord in the words of another format.
 //!
 //! A tar gets text (digits, ISO dates, JSON for lists), TFRecord features with numbers where there are numbers, MDS the encodings that it has; bytes and texts stay
 //! as they are everywhere. A null is a field that the sample lacks.
@@ -7,10 +7,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::parquet::{Nested, ValueKind, parse_encoding, to_json, to_text};
+use forebay_dataset::parquet::{Nested, Number, ValueKind, parse_encoding, to_numbers, to_text};
 use forebay_dataset::shard::Format;
-use forebay_dataset::write::{FeatureList, MdsColumn, feature};
+use forebay_dataset::write::{FeatureList, KEY_FIELD, MdsColumn, feature};
 use forebay_loader::Dataset;
+
+use super::examples;
 
 /// What values are and what becomes of them.
 pub(crate) struct Converter {
@@ -20,8 +22,34 @@ pub(crate) struct Converter {
 }
 
 impl Converter {
+    /// For a dataset of MDS that becomes tar or TFRecord, if that changes anything: numbers, and in a tar keys that are a column. What has no other form (arrays,
+    /// pictures) stays as it is.
+    pub(crate) fn of_mds(dataset: &Dataset, target: Format) -> Option<Self> {
+        if !matches!(target, Format::Tar | Format::TfRecord) {
+            return None;
+        }
+        let encodings = &dataset.index().head().meta().encodings;
+        let numbers = encodings.iter().filter_map(|(name, encoding)| {
+            let kind = mds_number(encoding)?;
+            Some((name.clone(), (kind, 0)))
+        });
+        let columns: BTreeMap<_, _> = numbers.collect();
+        let is_renamed = |name: &String| name == KEY_FIELD || tar_field(name) != *name;
+        let renames = target == Format::Tar && encodings.keys().any(is_renamed);
+        (renames || !columns.is_empty()).then_some(Self { columns, target })
+    }
+
+    /// For a dataset of TFRecord that becomes something else, if its records are examples.
+    pub(crate) fn of_examples(dataset: &Dataset, target: Format) -> Result<Option<Self>> {
+        if target == Format::TfRecord {
+            return Ok(None);
+        }
+        let columns = examples::columns(dataset)?;
+        Ok(columns.map(|columns| Self { columns, target }))
+    }
+
     /// For a dataset of rows. Errors: `Unsupported` if a column has a type that is not read.
-    pub(crate) fn new(dataset: &Dataset, target: Format) -> Result<Self> {
+    pub(crate) fn of_rows(dataset: &Dataset, target: Format) -> Result<Self> {
         let mut columns = BTreeMap::new();
         for (name, encoding) in &dataset.index().head().meta().encodings {
             let Some((kind, lists)) = parse_encoding(encoding) else {
@@ -40,9 +68,40 @@ impl Converter {
         self.columns.get(name).copied().unwrap_or((ValueKind::Bytes, 0))
     }
 
+    /// The names of the columns.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        self.columns.keys()
+    }
+
+    /// The fields of an example. Errors: `InvalidInput` if the format cannot have them.
+    pub(crate) fn example<'a>(&self, record: &'a [u8]) -> Result<Vec<(&'a str, Vec<u8>)>> {
+        let features = examples::features(record).ok_or_else(|| {
+            let message = "a record is no tf.train.Example though others are; pack them apart";
+            Error::new(Kind::InvalidInput, message)
+        })?;
+        let mut fields = Vec::with_capacity(features.len());
+        for (name, feature) in &features {
+            let known = self.columns.get(*name).copied();
+            let Some(((kind, lists), bytes)) = examples::value(name, feature, known, self.target)? else {
+                continue;
+            };
+            let bytes = self.convert(name, (kind, lists), &bytes)?.into_owned();
+            fields.push((*name, bytes));
+        }
+        Ok(fields)
+    }
+
     /// The bytes of a field in a shard of the target.
     pub(crate) fn field<'a>(&self, name: &str, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>> {
-        let (kind, lists) = self.of(name);
+        self.convert(name, self.of(name), bytes)
+    }
+
+    fn convert<'a>(
+        &self,
+        name: &str,
+        (kind, lists): (ValueKind, usize),
+        bytes: &'a [u8],
+    ) -> Result<Cow<'a, [u8]>> {
         let stays = matches!(kind, ValueKind::Text | ValueKind::Bytes | ValueKind::Decimal(_)) && lists == 0;
         let text = || to_text(kind, lists > 0, bytes).map(|text| Cow::Owned(text.into_bytes()));
         let is_number = matches!(
@@ -70,6 +129,12 @@ impl Converter {
         found.map(|(name, _)| name.clone()).collect()
     }
 
+    /// How a column is encoded in Parquet.
+    pub(crate) fn parquet_encoding(&self, name: &str) -> String {
+        let (kind, lists) = self.of(name);
+        format!("parquet:{}{kind}{}", "list[".repeat(lists), "]".repeat(lists))
+    }
+
     /// The column of an MDS dataset.
     pub(crate) fn mds_column(&self, name: String) -> MdsColumn {
         let encoding = match self.of(&name) {
@@ -82,6 +147,29 @@ impl Converter {
         };
         MdsColumn { name, encoding }
     }
+}
+
+/// The field of a tar that a column becomes: WebDataset reads lower case, and a slash would end the key.
+pub(crate) fn tar_field(name: &str) -> String {
+    name.to_ascii_lowercase().replace('/', ".")
+}
+
+/// What a number of MDS is.
+fn mds_number(encoding: &str) -> Option<ValueKind> {
+    Some(match encoding {
+        "int" | "int64" => ValueKind::Int(8),
+        "int32" => ValueKind::Int(4),
+        "int16" => ValueKind::Int(2),
+        "int8" => ValueKind::Int(1),
+        "uint64" => ValueKind::Uint(8),
+        "uint32" => ValueKind::Uint(4),
+        "uint16" => ValueKind::Uint(2),
+        "uint8" => ValueKind::Uint(1),
+        "float64" => ValueKind::Float(8),
+        "float32" => ValueKind::Float(4),
+        "float16" => ValueKind::Float(2),
+        _ => return None,
+    })
 }
 
 /// Whether TensorFlow has a list of such values.
@@ -107,31 +195,47 @@ fn values(kind: ValueKind, lists: usize, bytes: &[u8]) -> Result<FeatureList> {
         });
         return all.collect::<Result<_>>().map(FeatureList::Bytes);
     }
-    let found = to_json(kind, lists > 0, bytes)?;
-    let all = match found {
-        serde_json::Value::Array(all) => all,
-        one => vec![one],
-    };
-    if all.iter().any(serde_json::Value::is_null) {
-        return Err(null_inside());
-    }
+    let all = to_numbers(kind, lists > 0, bytes)?;
+    let all = all.into_iter().map(|number| number.ok_or_else(null_inside));
     if matches!(kind, ValueKind::Float(_)) {
-        // What JSON has no number for was written in words.
-        let number = |value: &serde_json::Value| {
-            let words = || value.as_str().and_then(|text| text.parse().ok());
-            value.as_f64().or_else(words).unwrap_or(f64::NAN) as f32
-        };
-        return Ok(FeatureList::Floats(all.iter().map(number).collect()));
+        return all
+            .map(|number| number.and_then(float))
+            .collect::<Result<_>>()
+            .map(FeatureList::Floats);
     }
-    let number = |value: &serde_json::Value| {
-        let wide = value.as_u64().map(u64::cast_signed);
-        value
-            .as_i64()
-            .or(wide)
-            .or(value.as_bool().map(i64::from))
-            .unwrap_or_default()
+    all.map(|number| number.and_then(int))
+        .collect::<Result<_>>()
+        .map(FeatureList::Ints)
+}
+
+/// As TensorFlow's `float_list` has it: rounded to 32 bits.
+fn float(number: Number) -> Result<f32> {
+    let wide = match number {
+        Number::Int(number) => number as f64,
+        Number::Uint(number) => number as f64,
+        Number::Float(number) => number,
     };
-    Ok(FeatureList::Ints(all.iter().map(number).collect()))
+    let narrow = wide as f32;
+    if wide.is_finite() && narrow.is_infinite() {
+        let message = "a number is too large for TensorFlow, whose numbers with a fraction have 32 bits; write the column as text, or pack to parquet, mds or tar";
+        return Err(Error::new(Kind::InvalidInput, message).with("number", wide));
+    }
+    Ok(narrow)
+}
+
+/// As TensorFlow's `int64_list` has it.
+fn int(number: Number) -> Result<i64> {
+    match number {
+        Number::Int(number) => Ok(number),
+        Number::Uint(_) | Number::Float(_) => {
+            let message = "a whole number is above 9223372036854775807, the largest that TensorFlow has; write the column as text, or pack to parquet, mds or tar";
+            let error = Error::new(Kind::InvalidInput, message);
+            Err(match number {
+                Number::Uint(number) => error.with("number", number),
+                _ => error,
+            })
+        }
+    }
 }
 
 fn null_inside() -> Error {

@@ -161,11 +161,8 @@ impl Order {
         }
         match options.sort_by {
             None => Ok(Self::AsTheyAre),
-            Some(_) if !source.is_exact() => {
-                let message = "rows of Parquet cannot be sorted here; sort the table before, or pack to tar and sort that";
-                Err(Error::new(Kind::Unsupported, message))
-            }
             Some(by) => {
+                source.check_order(by)?;
                 let mut keyed = Vec::new();
                 for unit in 0..source.units() {
                     let shape = source.shape(unit)?;

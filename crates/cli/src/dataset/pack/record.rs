@@ -26,6 +26,16 @@ pub(crate) struct ShardRecord {
     pub(crate) sha256: String,
     /// The version that the lake gave.
     pub(crate) version: String,
+    /// The shard before it was compressed, of compressed MDS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) raw: Option<RawRecord>,
+}
+
+/// A shard before it was compressed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RawRecord {
+    pub(crate) bytes: u64,
+    pub(crate) sha256: String,
 }
 
 /// That a folder is being packed.

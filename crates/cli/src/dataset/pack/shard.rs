@@ -6,11 +6,11 @@
 use forebay_client::PutOptions;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::manifest::Hasher;
-use forebay_dataset::write::{PackFormat, PackSample, SampleShape};
+use forebay_dataset::write::{PackSample, SampleShape};
 use indicatif::ProgressBar;
 
 use super::plan::{Plan, ShardPlan, unit_bytes};
-use super::record::{ShardRecord, Target};
+use super::record::{RawRecord, ShardRecord, Target};
 use super::source::{Source, Unit, UnitShape};
 use crate::dataset::Context;
 
@@ -39,9 +39,12 @@ impl Packing<'_> {
             .client
             .writer(&object, PutOptions::default(), self.bytes_known(shard));
         let mut hasher = Hasher::new();
+        let is_planned = self.plan.format.is_exact();
         let mut out = |bytes: &[u8]| {
             hasher.push(bytes);
-            self.bar.inc(bytes.len() as u64);
+            if is_planned {
+                self.bar.inc(bytes.len() as u64);
+            }
             object.write(bytes)
         };
         writer.start(&mut out)?;
@@ -55,10 +58,12 @@ impl Packing<'_> {
                 let fields: Vec<(&str, &[u8])> = unit
                     .fields
                     .iter()
-                    .map(|(name, bytes)| (*name, &**bytes))
+                    .map(|(name, bytes)| (&**name, &**bytes))
                     .collect();
-                if !self.source.is_exact() {
-                    self.size(&unit)?;
+                // Of rows the plan did not know whether the format can hold them; of what is compressed the bar counts what goes in.
+                if !self.source.is_exact() || !is_planned {
+                    let bytes = self.size(&unit)?;
+                    self.bar.inc(if is_planned { 0 } else { bytes });
                 }
                 writer.sample(
                     &PackSample {
@@ -77,6 +82,10 @@ impl Packing<'_> {
             samples: shard.units,
             sha256: hasher.finish().to_string(),
             version: receipt.version,
+            raw: writer.raw().map(|raw| RawRecord {
+                bytes: raw.bytes,
+                sha256: raw.sha256.to_string(),
+            }),
         };
         self.target.note(&self.plan.id, &record)?;
         Ok(record)
@@ -90,7 +99,7 @@ impl Packing<'_> {
     /// The size of every sample, for formats that need it first.
     fn sizes(&self, shard: &ShardPlan) -> Result<Vec<u64>> {
         let positions = shard.first..shard.first + shard.units;
-        if !matches!(self.plan.format, PackFormat::Mds(_)) {
+        if !self.plan.format.needs_sizes() {
             return Ok(Vec::new());
         }
         if !self.source.is_exact() {
@@ -125,7 +134,9 @@ impl Packing<'_> {
     /// The size of a unit that was read. Errors: if the format cannot hold it, which of rows is not known before.
     fn size(&self, unit: &Unit<'_>) -> Result<u64> {
         let fields = unit.fields.iter();
-        let fields: Vec<_> = fields.map(|(name, bytes)| (*name, bytes.len() as u64)).collect();
+        let fields: Vec<_> = fields
+            .map(|(name, bytes)| (&**name, bytes.len() as u64))
+            .collect();
         self.plan.format.sample_bytes(&SampleShape {
             key: &unit.key,
             fields: &fields,

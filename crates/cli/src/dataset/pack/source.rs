@@ -3,7 +3,8 @@
 //! A unit is what stays together: a sample, or of raw files all files with one key (`dir/0001.jpg` and `dir/0001.cls`), by WebDataset's rule: the key is the path
 //! up to the first dot of the base name, what follows is the field. A listing is sorted, so such files are neighbours but for rare names (`a`, `a-b`, `a.jpg`), which are
 //! refused. Shapes come from the index
-//! alone; bytes are read later, each unit once. Of rows of Parquet the index knows about how long they are; for MDS, whose offsets come first, they are read twice.
+//! alone; bytes are read later, each unit once. Of rows of Parquet the index knows about how long they are; for MDS, whose offsets come first, they are read twice. Of
+//! MDS that becomes tar or TFRecord, where numbers are written in another way, it also knows only about.
 //! Memory: 8 bytes a unit of raw files, nothing of others.
 
 use std::borrow::Cow;
@@ -13,8 +14,9 @@ use forebay_dataset::shard::{Format, Layout};
 use forebay_dataset::write::{KEY_FIELD, MdsColumn, PackFormat, ParquetColumn};
 use forebay_loader::{Dataset, SampleBytes};
 
-use super::convert::Converter;
+use super::convert::{Converter, tar_field};
 use super::labels::LabelField;
+use super::plan::SortBy;
 
 /// A file without an ending is this field.
 const PLAIN_FIELD: &str = "data";
@@ -27,14 +29,15 @@ pub(crate) struct Source {
     /// What labels of raw files become.
     pub(crate) labels: Option<LabelField>,
     target: Target,
-    /// What becomes of the values, if it is rows of Parquet.
-    rows: Option<Converter>,
+    values: Values,
+    /// What becomes of the values, if they do not stay as they are.
+    converter: Option<Converter>,
 }
 
 /// A unit whose samples were read.
 pub(crate) struct Unit<'a> {
     pub(crate) key: Vec<u8>,
-    pub(crate) fields: Vec<(&'a str, Cow<'a, [u8]>)>,
+    pub(crate) fields: Vec<(Cow<'a, str>, Cow<'a, [u8]>)>,
 }
 
 /// What the format of the shards means for keys.
@@ -44,6 +47,17 @@ enum Target {
     NeedsKeys,
     /// One is kept if there is one.
     KeepsKeys,
+}
+
+/// What the values of a sample lie in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// Fields with places of their own.
+    Fields,
+    /// Columns of Parquet.
+    Rows,
+    /// A record that holds all of them.
+    Examples,
 }
 
 /// Key and fields of a unit, before its bytes are there.
@@ -57,8 +71,17 @@ impl Source {
     /// Looks at the index. Errors: `Unsupported` if a column has a type that cannot be packed.
     pub(crate) fn new(dataset: Dataset, format: Format) -> Result<Self> {
         let first = dataset.index().head().shards().next().transpose()?;
-        let is_rows = first.is_some_and(|shard| shard.record().format == Format::Parquet);
-        let rows = is_rows.then(|| Converter::new(&dataset, format)).transpose()?;
+        let converter = match first.map(|shard| shard.record().format) {
+            Some(Format::Parquet) => Some(Converter::of_rows(&dataset, format)?),
+            Some(Format::Mds) => Converter::of_mds(&dataset, format),
+            Some(Format::TfRecord) => Converter::of_examples(&dataset, format)?,
+            _ => None,
+        };
+        let kind = match first.map(|shard| shard.record().format) {
+            Some(Format::Parquet) => Values::Rows,
+            Some(Format::TfRecord) if converter.is_some() => Values::Examples,
+            _ => Values::Fields,
+        };
         let target = if format == Format::Tar {
             Target::NeedsKeys
         } else {
@@ -74,13 +97,31 @@ impl Source {
             groups,
             labels,
             target,
-            rows,
+            values: kind,
+            converter,
         })
     }
 
     /// Whether shapes are right to the byte.
     pub(crate) fn is_exact(&self) -> bool {
-        self.rows.is_none()
+        self.converter.is_none()
+    }
+
+    /// Whether it can be sorted by this without reading it.
+    ///
+    /// Errors: `Unsupported`, with advice.
+    pub(crate) fn check_order(&self, by: SortBy) -> Result<()> {
+        if self.values == Values::Rows {
+            let message =
+                "rows of Parquet cannot be sorted here; sort the table before, or pack to tar and sort that";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        if by == SortBy::Key && self.units() > 0 && self.dataset.index().key(0)?.is_none() {
+            let message =
+                "the samples have no keys to be sorted by; TFRecord, MDS, JSON lines and tokens have none";
+            return Err(Error::new(Kind::Unsupported, message));
+        }
+        Ok(())
     }
 
     /// Bytes of compressed shards, decompressed: what a jump back in the order may cost again.
@@ -124,18 +165,9 @@ impl Source {
                 let (key, field) = cut(key)?;
                 shape.key = key.to_vec();
                 shape.fields.push((field, sample.bytes()));
-            } else if self.rows.is_some() {
-                let rows = self.rows_beside(&sample)?;
-                let fields = sample.fields.iter().filter(|field| self.takes(field.name));
-                shape
-                    .fields
-                    .extend(fields.map(|field| (field.name.to_owned(), field.bytes / rows)));
             } else {
                 shape.key = key.to_vec();
-                let fields = sample.fields.iter().filter(|field| self.takes(field.name));
-                shape
-                    .fields
-                    .extend(fields.map(|field| (field.name.to_owned(), field.bytes)));
+                shape.fields.extend(self.fields(&sample)?);
             }
         }
         if let Some(labels) = &self.labels {
@@ -145,6 +177,34 @@ impl Source {
             shape.key = format!("{unit:09}").into_bytes();
         }
         Ok(shape)
+    }
+
+    /// Name and size of each field; of rows and examples about.
+    fn fields(&self, sample: &forebay_dataset::index::Sample<'_>) -> Result<Vec<(String, u64)>> {
+        if let (Values::Examples, Some(converter)) = (self.values, &self.converter) {
+            let names: Vec<&String> = converter.names().filter(|name| self.takes(name)).collect();
+            let bytes = sample.bytes() / names.len().max(1) as u64;
+            return Ok(names
+                .into_iter()
+                .map(|name| (self.renamed(name), bytes))
+                .collect());
+        }
+        let beside = match self.values {
+            Values::Rows => self.rows_beside(sample)?,
+            Values::Fields | Values::Examples => 1,
+        };
+        let fields = sample.fields.iter().filter(|field| self.takes(field.name));
+        Ok(fields
+            .map(|field| (self.renamed(field.name), field.bytes / beside))
+            .collect())
+    }
+
+    /// What a column is called in the shards.
+    fn renamed(&self, name: &str) -> String {
+        match (&self.converter, self.target) {
+            (Some(_), Target::NeedsKeys) => tar_field(name),
+            _ => name.to_owned(),
+        }
     }
 
     /// About how many rows share the chunks of a row.
@@ -157,8 +217,8 @@ impl Source {
 
     /// Key and fields of a unit whose samples were read.
     pub(crate) fn unit<'a>(&self, samples: &'a [SampleBytes], shape: &'a UnitShape) -> Result<Unit<'a>> {
-        if let Some(rows) = &self.rows {
-            return self.row(samples, shape, rows);
+        if let Some(converter) = &self.converter {
+            return self.converted(samples, shape, converter);
         }
         let bytes = samples.iter().flat_map(|sample| &sample.fields);
         let bytes = bytes.filter(|field| self.groups.is_some() || self.takes(field.name()));
@@ -166,7 +226,7 @@ impl Source {
             (Some(labels), Some(sample)) => Some(labels.bytes(&self.dataset, sample.number)?),
             _ => None,
         };
-        let names = shape.fields.iter().map(|(name, _)| name.as_str());
+        let names = shape.fields.iter().map(|(name, _)| Cow::Borrowed(name.as_str()));
         let bytes = bytes.map(|field| Cow::Borrowed(&**field));
         let fields = names.zip(bytes.chain(label.map(Cow::Owned)));
         Ok(Unit {
@@ -175,21 +235,35 @@ impl Source {
         })
     }
 
-    /// A row: a column with the name of a key is the key of a tar.
-    fn row<'a>(&self, samples: &'a [SampleBytes], shape: &UnitShape, rows: &Converter) -> Result<Unit<'a>> {
+    /// A row or a sample of MDS: a column with the name of a key is the key of a tar.
+    fn converted<'a>(
+        &self,
+        samples: &'a [SampleBytes],
+        shape: &UnitShape,
+        converter: &Converter,
+    ) -> Result<Unit<'a>> {
         let mut unit = Unit {
             key: shape.key.clone(),
             fields: Vec::new(),
         };
-        for field in samples.iter().flat_map(|sample| &sample.fields) {
-            if field.is_null() {
-                continue;
+        let mut take = |name: &'a str, bytes: Cow<'a, [u8]>| {
+            if self.takes(name) {
+                let name = match self.renamed(name) {
+                    same if same == name => Cow::Borrowed(name),
+                    other => Cow::Owned(other),
+                };
+                unit.fields.push((name, bytes));
+            } else if !bytes.is_empty() {
+                unit.key = bytes.into_owned();
             }
-            if self.takes(field.name()) {
-                let name: &'a str = field.name();
-                unit.fields.push((name, rows.field(name, field)?));
-            } else if !field.is_empty() {
-                unit.key = rows.field(field.name(), field)?.into_owned();
+        };
+        for field in samples.iter().flat_map(|sample| &sample.fields) {
+            if self.values == Values::Examples {
+                for (name, bytes) in converter.example(field)? {
+                    take(name, Cow::Owned(bytes));
+                }
+            } else if !field.is_null() {
+                take(field.name(), converter.field(field.name(), field)?);
             }
         }
         Ok(unit)
@@ -213,6 +287,9 @@ impl Source {
                     }
                 }
             }
+            None if self.values == Values::Examples => {
+                names.extend(self.converter.iter().flat_map(Converter::names).cloned());
+            }
             None => names.extend_from_slice(self.dataset.fields()),
         }
         let has_keys = self.units() > 0 && !self.shape(0)?.key.is_empty();
@@ -221,8 +298,8 @@ impl Source {
         }
         let encodings = &self.dataset.index().head().meta().encodings;
         let label = |name: &str| self.labels.as_ref().filter(|labels| labels.name() == name);
-        let column = |name: String| match (&self.rows, encodings.get(&name), label(&name)) {
-            (Some(rows), ..) => rows.mds_column(name),
+        let column = |name: String| match (&self.converter, encodings.get(&name), label(&name)) {
+            (Some(converter), ..) => converter.mds_column(name),
             (None, Some(encoding), _) => MdsColumn {
                 name,
                 encoding: encoding.clone(),
@@ -239,8 +316,11 @@ impl Source {
     pub(crate) fn parquet_columns(&self) -> Result<Vec<ParquetColumn>> {
         let encodings = &self.dataset.index().head().meta().encodings;
         let column = |column: MdsColumn| {
-            let encoding = match encodings.get(&column.name) {
-                Some(encoding) if self.rows.is_some() => encoding.clone(),
+            let encoding = match (&self.converter, encodings.get(&column.name)) {
+                (Some(converter), _) if self.values == Values::Examples => {
+                    converter.parquet_encoding(&column.name)
+                }
+                (Some(_), Some(encoding)) => encoding.clone(),
                 _ => parquet_encoding(&column.encoding).to_owned(),
             };
             ParquetColumn {
@@ -276,9 +356,9 @@ pub(crate) fn pack_format(source: &Source, format: Format) -> Result<PackFormat>
     match format {
         Format::Tar => Ok(PackFormat::Tar),
         Format::TfRecord => {
-            let rows = source.rows.as_ref().map(Converter::features);
+            let values = source.converter.as_ref().map(Converter::features);
             let labels = source.labels.as_ref().map(LabelField::features);
-            Ok(PackFormat::TfRecord(rows.or(labels).unwrap_or_default()))
+            Ok(PackFormat::TfRecord(values.or(labels).unwrap_or_default()))
         }
         Format::Mds => source.columns().map(PackFormat::Mds),
         Format::Parquet => source.parquet_columns().map(PackFormat::Parquet),
