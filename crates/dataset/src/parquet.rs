@@ -15,9 +15,11 @@ mod bounds;
 mod decode;
 mod file;
 mod nested;
+mod pieces;
 mod schema;
 mod statistics;
 mod text;
+mod thrift;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -26,9 +28,10 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 pub use bounds::PageBounds;
-pub use decode::{Pieces, SLAB_BYTES_MAX, Slab, decode};
+pub use decode::{SLAB_BYTES_MAX, Slab, decode};
 pub use file::{PageTable, ParquetFile};
 pub use nested::{Nested, list_of, packed_list};
+pub use pieces::Pieces;
 pub use schema::{ENCODING_PREFIX, Leaf, ValueKind, parse_encoding};
 pub use text::{Number, to_numbers, to_text};
 
@@ -93,7 +96,8 @@ fn read_footer(end_of_file: &[u8], file_bytes: u64, sink: &mut dyn SampleSink) -
     emit(&ParquetFile::parse(end_of_file, file_bytes)?, sink)
 }
 
-/// Runs a part of the `parquet` crate that is known to panic on some hostile files; a panic is an error of the file.
+/// Runs a part of the `parquet` crate that is known to panic on some hostile files; a panic is an error of the file. What would end the process
+/// instead is refused before (`thrift.rs`).
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(ParquetError::General(

@@ -8,7 +8,7 @@ use parquet::file::page_index::index_reader::decode_column_index;
 
 use super::file::ParquetFile;
 use super::schema::ValueKind;
-use super::{damaged, guarded};
+use super::{damaged, guarded, thrift};
 use crate::filter::Scalar;
 
 /// The bounds of a page; `None`: they are not known.
@@ -42,8 +42,11 @@ impl ParquetFile {
     /// The bounds of all pages of a column chunk, in order.
     pub fn page_bounds(&self, group: usize, leaf: usize, index: &[u8]) -> Result<Vec<PageBounds>> {
         let physical = self.chunk(group, leaf)?.column_type();
-        let found = guarded(|| decode_column_index(index, physical))
-            .map_err(|why| damaged("has a page index that cannot be read").caused_by(why))?;
+        let wrong = || damaged("has a page index that cannot be read");
+        if !thrift::fits(index) {
+            return Err(wrong());
+        }
+        let found = guarded(|| decode_column_index(index, physical)).map_err(|why| wrong().caused_by(why))?;
         let pages = usize::try_from(found.num_pages()).unwrap_or_default();
         Ok((0..pages).map(|page| bounds(&found, page)).collect())
     }

@@ -2,24 +2,23 @@
 //!
 //! A [`Slab`] is what one page decodes to (or a whole column chunk, where pages cannot be told apart): the bytes of all its values, and where
 //! each row begins. Rows of one width need no table. Checksums of pages are compared where the writer left them. Bound: [`SLAB_BYTES_MAX`];
-//! beyond it the file is refused with advice, before memory is taken for it.
+//! beyond it the file is refused with advice, before memory is taken for it (`pieces.rs`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
 use forebay_core::{Error, Kind, Result};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::page_index::offset_index::PageLocation;
-use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::file::{PageTable, ParquetFile, part};
+use super::file::{PageTable, ParquetFile};
 use super::nested::{self, Row};
+use super::pieces::{Chunk, Pieces};
 use super::schema::{Leaf, ValueKind};
 use super::{damaged, guarded};
 
@@ -74,36 +73,6 @@ impl Slab {
     }
 }
 
-/// Pieces of a file that are at hand, each with its offset.
-pub struct Pieces(pub Vec<(u64, Bytes)>);
-
-impl Length for Pieces {
-    fn len(&self) -> u64 {
-        let end = |(start, bytes): &(u64, Bytes)| start + bytes.len() as u64;
-        self.0.iter().map(end).max().unwrap_or_default()
-    }
-}
-
-impl ChunkReader for Pieces {
-    type T = bytes::buf::Reader<Bytes>;
-
-    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
-        let end = |(first, bytes): &(u64, Bytes)| first + bytes.len() as u64;
-        let piece = self.0.iter().find(|piece| piece.0 <= start && start < end(piece));
-        let piece = piece.ok_or_else(|| ParquetError::EOF("bytes that were not read".into()))?;
-        let length = usize::try_from(end(piece) - start).unwrap_or_default();
-        part(&piece.1, piece.0, start, length).map(Buf::reader)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        let found = self
-            .0
-            .iter()
-            .find_map(|(first, bytes)| part(bytes, *first, start, length).ok());
-        found.ok_or_else(|| ParquetError::EOF("bytes that were not read".into()))
-    }
-}
-
 /// Decodes a page; `pieces` has its ranges ([`PageTable::ranges`]).
 ///
 /// Errors: `Corrupt`; `Unsupported` for a codec or type that is not read, or a page that is too large.
@@ -145,6 +114,7 @@ fn refused(why: ParquetError) -> Error {
             let message = "the column is compressed or encoded in a way that is not supported; write it with zstd or snappy";
             Error::new(Kind::Unsupported, message).caused_by(why)
         }
+        ParquetError::General(why) if why == TOO_LARGE => too_large(),
         why => damaged("has a page that cannot be read").caused_by(why),
     }
 }
@@ -161,10 +131,14 @@ fn take_pages(
     let meta = file.page_meta(group, leaf).map_err(wrong)?;
     let rows = table.rows(page);
     let total = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
-    let pieces = Arc::new(pieces);
     if table.is_whole {
-        return SerializedPageReader::new(pieces, &meta, total, None)?.collect();
+        let chunk = Arc::new(Chunk::new(pieces, meta.compression()));
+        return SerializedPageReader::new(chunk, &meta, total, None)?.collect();
     }
+    for range in table.ranges(page) {
+        pieces.unpacked_bytes(range.start, meta.compression())?;
+    }
+    let pieces = Arc::new(pieces);
     let mut taken = VecDeque::new();
     let has_dictionary = table.dictionary.is_some();
     // The reader takes what lies before the first page that it is told of for the dictionary: the first one of the chunk is named, and not read.
@@ -433,4 +407,5 @@ impl<'a> SlabBuilder<'a> {
     }
 }
 
-const TOO_LARGE: &str = "the page decodes to more than is taken";
+/// What an error inside of the `parquet` crate says that means [`too_large`].
+pub(super) const TOO_LARGE: &str = "the page decodes to more than is taken";

@@ -18,7 +18,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::schema::{self, Leaf};
-use super::{TAIL_BYTES, damaged, footer_bytes, guarded};
+use super::{TAIL_BYTES, damaged, footer_bytes, guarded, thrift};
 
 /// Pages of one column chunk, at most.
 const PAGES_MAX: usize = 1 << 20;
@@ -87,6 +87,11 @@ impl ParquetFile {
         let start = end_of_file.len().checked_sub(footer_bytes);
         let start = start.ok_or_else(|| damaged("is shorter than its footer"))?;
         let footer = &end_of_file[start..end_of_file.len() - TAIL_BYTES];
+        if !thrift::footer_fits(footer) {
+            return Err(damaged(
+                "has a footer that cannot be read, or too many columns or groups in groups",
+            ));
+        }
         let footer = guarded(|| ParquetMetaDataReader::decode_metadata(footer))
             .map_err(|why| damaged("has a footer that cannot be read").caused_by(why))?;
         let data_end = file_bytes.checked_sub(footer_bytes as u64);
@@ -168,6 +173,9 @@ impl ParquetFile {
     pub fn pages_of_index(&self, group: usize, leaf: usize, index: &[u8]) -> Result<PageTable> {
         let chunk = self.chunk_range(group, leaf)?;
         let wrong = || damaged("has a page index that does not fit");
+        if !thrift::fits(index) {
+            return Err(wrong());
+        }
         let found = guarded(|| decode_offset_index(index)).map_err(|why| wrong().caused_by(why))?;
         let rows = self.group_rows(group);
         let rows = rows.end - rows.start;
@@ -300,10 +308,12 @@ impl ChunkReader for Walked {
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
         self.last.store(start, Ordering::Relaxed);
-        let length = self.len().saturating_sub(start);
-        Ok(self
-            .get_bytes(start, usize::try_from(length).unwrap_or_default())?
-            .reader())
+        let length = usize::try_from(self.len().saturating_sub(start)).unwrap_or_default();
+        let bytes = self.get_bytes(start, length)?;
+        if thrift::page_sizes(&bytes).is_none() {
+            return Err(thrift::no_header());
+        }
+        Ok(bytes.reader())
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {

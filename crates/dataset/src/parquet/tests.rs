@@ -156,3 +156,16 @@ fn what_is_no_parquet_file_or_a_cut_one_is_refused() {
         Kind::InvalidInput
     );
 }
+
+#[test]
+fn a_page_index_that_claims_more_pages_than_it_has_takes_no_memory() {
+    let bytes = file(&[10]);
+    let file = ParquetFile::parse(&bytes, bytes.len() as u64).unwrap();
+    // A list of two thousand million structures, in a few bytes.
+    let index = [0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0, 0, 0, 0, 0];
+    assert_eq!(
+        file.pages_of_index(0, 0, &index).unwrap_err().kind(),
+        Kind::Corrupt
+    );
+    assert_eq!(file.page_bounds(0, 0, &index).unwrap_err().kind(), Kind::Corrupt);
+}
