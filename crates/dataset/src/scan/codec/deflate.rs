@@ -18,7 +18,8 @@ pub(super) struct Deflate {
     inflate: Decompress,
     is_gzip: bool,
     state: State,
-    /// Bytes of a header or trailer that have come.
+    header: Header,
+    /// Bytes of a trailer that have come.
     carry: Vec<u8>,
     crc: Crc,
     members: u64,
@@ -38,6 +39,7 @@ impl Deflate {
             inflate: Decompress::new(false),
             is_gzip: true,
             state: State::Header,
+            header: Header::default(),
             carry: Vec::new(),
             crc: Crc::new(),
             members: 0,
@@ -55,7 +57,7 @@ impl Deflate {
 
     pub(super) fn is_whole(&self) -> bool {
         match self.state {
-            State::Header => self.carry.is_empty() && self.members > 0,
+            State::Header => self.header.bytes == 0 && self.members > 0,
             State::Padding => true,
             _ => false,
         }
@@ -70,7 +72,7 @@ impl Deflate {
         loop {
             match self.state {
                 State::Header if bytes.is_empty() => return Ok(()),
-                State::Header if self.members > 0 && self.carry.is_empty() && bytes[0] == 0 => {
+                State::Header if self.members > 0 && self.header.bytes == 0 && bytes[0] == 0 => {
                     self.state = State::Padding;
                 }
                 State::Header => {
@@ -102,10 +104,9 @@ impl Deflate {
     /// Reads a header byte by byte, because only its last one says that it is complete.
     fn take_header(&mut self, bytes: &mut &[u8]) -> Result<bool> {
         while let Some((byte, rest)) = bytes.split_first() {
-            self.carry.push(*byte);
             *bytes = rest;
-            if is_header_complete(&self.carry)? {
-                self.carry.clear();
+            if self.header.push(*byte)? {
+                self.header = Header::default();
                 self.crc.reset();
                 self.inflate.reset(false);
                 self.state = State::Body;
@@ -157,32 +158,70 @@ impl Deflate {
     }
 }
 
-/// Whether these are all bytes of a gzip header.
-fn is_header_complete(header: &[u8]) -> Result<bool> {
-    let expected = [0x1f, 0x8b, 8];
-    if !expected.iter().zip(header).all(|(one, other)| one == other) {
-        return Err(damaged("this is not a gzip member"));
+/// A gzip header of which some bytes have come. None are kept: each is looked at once, however long a name is.
+#[derive(Default)]
+struct Header {
+    bytes: usize,
+    flags: u8,
+    part: Part,
+}
+
+/// What the next byte of a header belongs to; those that the flags do not name are passed over.
+#[derive(Clone, Copy, Default)]
+enum Part {
+    /// Magic, method, flags, time, kind of machine: ten bytes.
+    #[default]
+    Fixed,
+    ExtraLow,
+    ExtraHigh(u8),
+    Extra(u16),
+    Name,
+    Comment,
+    Crc(u8),
+    Complete,
+}
+
+impl Header {
+    /// Takes the next byte; whether it was the last one.
+    fn push(&mut self, byte: u8) -> Result<bool> {
+        let expected = [0x1f, 0x8b, 8];
+        if expected.get(self.bytes).is_some_and(|expected| *expected != byte) {
+            return Err(damaged("this is not a gzip member"));
+        }
+        if self.bytes == HEADER_BYTES_MAX {
+            return Err(Error::new(Kind::Unsupported, "a gzip header is too long"));
+        }
+        if self.bytes == 3 {
+            self.flags = byte;
+        }
+        self.bytes += 1;
+        let next = match self.part {
+            Part::Fixed if self.bytes < 10 => Part::Fixed,
+            Part::Fixed => Part::ExtraLow,
+            Part::ExtraLow => Part::ExtraHigh(byte),
+            Part::ExtraHigh(low) => Part::Extra(u16::from_le_bytes([low, byte])),
+            Part::Extra(left) => Part::Extra(left.saturating_sub(1)),
+            Part::Name if byte != 0 => Part::Name,
+            Part::Name => Part::Comment,
+            Part::Comment if byte != 0 => Part::Comment,
+            Part::Comment => Part::Crc(2),
+            Part::Crc(left) => Part::Crc(left.saturating_sub(1)),
+            Part::Complete => Part::Complete,
+        };
+        self.part = self.present(next);
+        Ok(matches!(self.part, Part::Complete))
     }
-    if header.len() > HEADER_BYTES_MAX {
-        return Err(Error::new(Kind::Unsupported, "a gzip header is too long"));
+
+    /// This part or the first one behind it that is there.
+    fn present(&self, part: Part) -> Part {
+        let has = |flag: u8| self.flags & flag != 0;
+        match part {
+            Part::ExtraLow if !has(4) => self.present(Part::Name),
+            Part::Extra(0) => self.present(Part::Name),
+            Part::Name if !has(8) => self.present(Part::Comment),
+            Part::Comment if !has(16) => self.present(Part::Crc(2)),
+            Part::Crc(left) if !has(2) || left == 0 => Part::Complete,
+            other => other,
+        }
     }
-    let rest = || {
-        let flags = *header.get(3)?;
-        let mut rest = header.get(10..)?;
-        if flags & 4 != 0 {
-            let (length, behind) = rest.split_first_chunk::<2>()?;
-            rest = behind.get(usize::from(u16::from_le_bytes(*length))..)?;
-        }
-        for flag in [8, 16] {
-            if flags & flag != 0 {
-                let end = rest.iter().position(|byte| *byte == 0)?;
-                rest = &rest[end + 1..];
-            }
-        }
-        if flags & 2 != 0 {
-            rest = rest.get(2..)?;
-        }
-        Some(rest)
-    };
-    Ok(rest().is_some())
 }

@@ -104,6 +104,43 @@ fn a_snappy_stream_says_no_more_than_it_has() {
     );
 }
 
+/// Empty gzip members whose headers have everything that a header can have.
+fn full_headers(members: usize, name_bytes: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..members {
+        bytes.extend([0x1f, 0x8b, 8, 4 | 8 | 16 | 2, 0, 0, 0, 0, 0, 3, 2, 0, b'e', b'e']);
+        bytes.extend(vec![b'n'; name_bytes]);
+        bytes.extend(*b"\0comment\0\x12\x34");
+        // No bytes, their CRC and their number.
+        bytes.extend([3, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    bytes
+}
+
+#[test]
+fn every_part_of_a_gzip_header_is_passed_over() {
+    for (members, name_bytes) in [(1, 0), (3, 5)] {
+        let bytes = full_headers(members, name_bytes);
+        for piece_bytes in [1, 7, bytes.len()] {
+            assert_eq!(unpack(Codec::Gzip, &bytes, piece_bytes).unwrap(), b"");
+        }
+    }
+    // An extra field without bytes.
+    let empty = [
+        0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 3, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    assert_eq!(unpack(Codec::Gzip, &empty, 1).unwrap(), b"");
+    let error = unpack(Codec::Gzip, &full_headers(1, 1 << 20), 1 << 20).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unsupported);
+}
+
+#[test]
+fn long_names_in_gzip_headers_are_looked_at_once() {
+    // Minutes, if each byte meant a look at all before it.
+    let bytes = full_headers(20, 120 << 10);
+    assert_eq!(unpack(Codec::Gzip, &bytes, 64 << 10).unwrap(), b"");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
