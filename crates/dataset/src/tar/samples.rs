@@ -5,8 +5,6 @@
 //! passed over; one field twice in a sample is an error; the end of the archive ends the sample. These are webdataset's own rules, which
 //! `tests/e2e` compares with the library. The whole state is one sample's fields.
 
-use std::collections::VecDeque;
-
 use forebay_core::{Error, Kind, Result, crc32c};
 use smallvec::SmallVec;
 
@@ -25,8 +23,14 @@ pub struct TarSamples {
     at: u64,
     /// Where the last member ends.
     contents_end: u64,
-    /// Members of samples whose bytes have not all come.
-    open: VecDeque<OpenMember>,
+    /// The member of a sample whose bytes have not all come.
+    open: Option<OpenMember>,
+    samples: Samples,
+}
+
+/// The sample that is being put together.
+#[derive(Default)]
+struct Samples {
     names: Vec<String>,
     key: Vec<u8>,
     fields: Vec<OwnField>,
@@ -57,29 +61,31 @@ impl TarSamples {
             is_size_known: archive_bytes.is_some(),
             at: 0,
             contents_end: 0,
-            open: VecDeque::new(),
-            names: Vec::new(),
-            key: Vec::new(),
-            fields: Vec::new(),
+            open: None,
+            samples: Samples::default(),
         }
     }
+}
 
-    /// Adds the part of each open member that lies in these bytes to its CRC; complete ones go into their sample.
-    fn check_contents(&mut self, bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
-        let (start, end) = (self.at, self.at + bytes.len() as u64);
-        while let Some(member) = self.open.front_mut() {
-            let (from, to) = (member.offset.max(start), member.end.min(end));
-            if from < to {
-                let part = &bytes[position(from - start)..position(to - start)];
-                member.crc = crc32c::crc32c_append(member.crc, part);
-            }
-            if member.end > end {
-                return Ok(());
-            }
-            let member = self.open.pop_front().expect("it was there just now");
-            self.add(member, sink)?;
+impl Samples {
+    /// Adds the part of the open member that lies in these bytes, which start at `start`, to its CRC; a complete one goes into its sample.
+    fn check_content(
+        &mut self,
+        open: &mut Option<OpenMember>,
+        (start, bytes): (u64, &[u8]),
+        sink: &mut dyn SampleSink,
+    ) -> Result<()> {
+        let end = start + bytes.len() as u64;
+        let Some(member) = open else { return Ok(()) };
+        let (from, to) = (member.offset.max(start), member.end.min(end));
+        if from < to {
+            let part = &bytes[position(from - start)..position(to - start)];
+            member.crc = crc32c::crc32c_append(member.crc, part);
         }
-        Ok(())
+        if member.end > end {
+            return Ok(());
+        }
+        open.take().map_or(Ok(()), |member| self.add(member, sink))
     }
 
     fn add(&mut self, member: OpenMember, sink: &mut dyn SampleSink) -> Result<()> {
@@ -130,18 +136,22 @@ impl ShardScanner for TarSamples {
     fn push(&mut self, bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
         let Self {
             scanner,
-            open,
-            names,
+            at,
             contents_end,
+            open,
+            samples,
             ..
         } = self;
-        scanner.push(self.at, bytes, |member| {
+        let pushed = (*at, bytes);
+        scanner.push(*at, bytes, |member| {
+            // What comes before a header has come with it, so there is never more than one open member.
+            samples.check_content(open, pushed, sink)?;
             *contents_end = member.offset.saturating_add(member.bytes);
-            open.extend(member_of_a_sample(&member, names)?);
+            *open = member_of_a_sample(&member, &mut samples.names)?;
             Ok(())
         })?;
-        self.check_contents(bytes, sink)?;
-        self.at += bytes.len() as u64;
+        samples.check_content(open, pushed, sink)?;
+        *at += bytes.len() as u64;
         Ok(())
     }
 
@@ -155,7 +165,7 @@ impl ShardScanner for TarSamples {
             let error = Error::new(Kind::Corrupt, message).with("archive_bytes", self.at);
             return Err(error.with("member_end", self.contents_end));
         }
-        self.close(sink)
+        self.samples.close(sink)
     }
 }
 

@@ -14,6 +14,8 @@ use super::{BLOCK_BYTES, Member, MemberKind};
 
 /// The longest extension header (PAX records, a GNU long name) that is read.
 pub const EXTENSION_BYTES_MAX: u64 = 1 << 20;
+/// The longest name of a member. A global header names every member that follows it, so a name costs memory and time for each of them.
+const NAME_BYTES_MAX: usize = 16 << 10;
 
 /// What a scanner needs next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -224,12 +226,19 @@ impl TarScanner {
         let ahead = std::mem::take(&mut self.ahead);
         let pax = ahead.pax.over(&self.global);
         let name = pax.sparse_path.or(pax.path).or(ahead.name).unwrap_or(header.name);
-        let target = || pax.link.or(ahead.link).unwrap_or(header.link);
+        let target = pax.link.or(ahead.link).unwrap_or(header.link);
+        let longest = name.len().max(target.len());
+        if longest > NAME_BYTES_MAX {
+            let message =
+                "a name in the archive is longer than can be read; pack it again with shorter names";
+            let error = Error::new(Kind::Unsupported, message).with("offset", self.at);
+            return Err(error.with("bytes", longest).with("bytes_max", NAME_BYTES_MAX));
+        }
         let kind = match header.kind {
             HeaderKind::File if pax.sparse => MemberKind::Sparse,
             HeaderKind::Sparse { .. } => MemberKind::Sparse,
             HeaderKind::File => MemberKind::File,
-            HeaderKind::HardLink => MemberKind::HardLink { target: target() },
+            HeaderKind::HardLink => MemberKind::HardLink { target },
             HeaderKind::Folder => MemberKind::Folder,
             _ => MemberKind::Other,
         };

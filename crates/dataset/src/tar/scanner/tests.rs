@@ -77,6 +77,21 @@ fn a_huge_extension_header_is_refused_before_it_is_read() {
 }
 
 #[test]
+fn a_long_name_for_all_members_is_refused() {
+    // One header of a megabyte would name thousands of members of 512 bytes each.
+    let path = "n".repeat(NAME_BYTES_MAX + 1);
+    for flag in [b'g', b'x'] {
+        let mut records = format!(" path={path}\n");
+        records.insert_str(0, &(records.len() + 5).to_string());
+        let mut bytes = header("x", flag, format!("{:o}\0", records.len()).as_bytes());
+        bytes.extend_from_slice(records.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(512), 0);
+        bytes.extend(header("y", b'0', b"0\0"));
+        assert_eq!(scan(&bytes).unwrap_err().kind(), Kind::Unsupported);
+    }
+}
+
+#[test]
 fn an_extension_header_that_announces_nothing_is_damage() {
     let mut bytes = header("x", b'L', b"5\0");
     bytes.extend_from_slice(b"name\0");
