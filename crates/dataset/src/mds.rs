@@ -6,11 +6,13 @@
 //! checks what the `index.json` says about a shard.
 //!
 //! Limits: offsets have 32 bits, so a shard is below 4 GiB; the table of offsets is held while the shard streams by (4 bytes a
-//! sample), the document up to 1 MiB.
+//! sample; of a compressed shard, which could unpack to any table, up to [`PACKED_SAMPLES_MAX`] samples), the document up to 1 MiB.
 
 mod encoding;
 mod hashes;
 mod index_json;
+
+use std::collections::HashSet;
 
 use forebay_core::{Error, Kind, Result};
 use serde::Deserialize;
@@ -24,6 +26,8 @@ use crate::scan::{Gather, Running, SampleSink, ShardScanner};
 
 /// The longest document inside a shard that is read.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
+/// Samples of a compressed shard, at most: a few kilobytes can unpack to gigabytes of offsets.
+pub const PACKED_SAMPLES_MAX: u32 = 1 << 24;
 
 /// The columns of a shard, as the document in it and the `index.json` have them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -40,10 +44,13 @@ impl MdsColumns {
     /// Checks that the three lists belong together.
     fn check(self) -> Result<Self> {
         let count = self.names.len();
-        if count == self.encodings.len() && count == self.sizes.len() && count <= FIELDS_MAX {
+        let different: HashSet<&str> = self.names.iter().map(String::as_str).collect();
+        let lengths = [different.len(), self.encodings.len(), self.sizes.len()];
+        if lengths == [count; 3] && count <= FIELDS_MAX {
             return Ok(self);
         }
-        let message = "the columns of an MDS shard do not fit together, or there are too many";
+        let message =
+            "the columns of an MDS shard do not fit together, have a name twice, or there are too many";
         Err(Error::new(Kind::Corrupt, message).with("columns", count))
     }
 
@@ -63,6 +70,7 @@ impl MdsColumns {
 /// Finds the samples of a shard.
 pub struct MdsScanner {
     shard_bytes: Option<u64>,
+    samples_max: u32,
     at: u64,
     gather: Gather,
     state: State,
@@ -89,6 +97,7 @@ impl MdsScanner {
     pub fn new(shard_bytes: Option<u64>) -> Self {
         Self {
             shard_bytes,
+            samples_max: u32::MAX,
             at: 0,
             gather: Gather::default(),
             state: State::Count,
@@ -96,6 +105,15 @@ impl MdsScanner {
             ends: Vec::new(),
             sizes: Vec::new(),
             done: Vec::new(),
+        }
+    }
+
+    /// For a shard that is being decompressed to so many bytes, if that is known.
+    #[must_use]
+    pub fn packed(shard_bytes: Option<u64>) -> Self {
+        Self {
+            samples_max: PACKED_SAMPLES_MAX,
+            ..Self::new(shard_bytes)
         }
     }
 
@@ -144,6 +162,11 @@ impl MdsScanner {
         if table_end > self.shard_bytes.unwrap_or(u32::MAX.into()) {
             let message = "this is not an MDS shard: its table of samples is longer than the shard";
             return Err(Error::new(Kind::InvalidInput, message).with("samples", samples));
+        }
+        if samples > self.samples_max {
+            let message = "the compressed MDS shard has more samples than can be read; write smaller shards";
+            let error = Error::new(Kind::Unsupported, message).with("samples", samples);
+            return Err(error.with("samples_max", self.samples_max));
         }
         self.state = State::Offsets { samples };
         Ok(true)

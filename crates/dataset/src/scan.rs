@@ -170,7 +170,7 @@ impl ShardScan {
             codec,
             decompressor: Decompressor::new(codec)?,
             stream_bytes,
-            scanner: scanner(&self.options, stream_bytes)?,
+            scanner: scanner(&self.options, codec, stream_bytes)?,
         });
         open.push(&std::mem::take(&mut self.first), &mut self.builder)?;
         Ok(Opened {
@@ -286,7 +286,8 @@ pub fn sniff(format: Format, first: &[u8]) -> Codec {
     }
 }
 
-fn scanner(options: &ScanOptions, stream_bytes: Option<u64>) -> Result<Box<dyn ShardScanner>> {
+fn scanner(options: &ScanOptions, codec: Codec, stream_bytes: Option<u64>) -> Result<Box<dyn ShardScanner>> {
+    let is_packed = codec != Codec::None;
     let windows = || {
         options.tokens.clone().ok_or_else(|| {
             let message = "say how tokens are cut: the length of a sample, and for .bin the type of a token";
@@ -296,6 +297,7 @@ fn scanner(options: &ScanOptions, stream_bytes: Option<u64>) -> Result<Box<dyn S
     Ok(match options.format {
         Format::Tar => Box::new(TarSamples::new(stream_bytes)),
         Format::TfRecord => Box::new(TfRecordScanner::new(stream_bytes)),
+        Format::Mds if is_packed => Box::new(MdsScanner::packed(stream_bytes)),
         Format::Mds => Box::new(MdsScanner::new(stream_bytes)),
         Format::Npy => Box::new(TokenScanner::npy(windows()?)?),
         Format::Bin => Box::new(TokenScanner::bin(windows()?)?),

@@ -242,3 +242,22 @@ proptest! {
         prop_assert_eq!(scan(&bytes, piece, None).unwrap(), whole);
     }
 }
+
+#[test]
+fn a_compressed_shard_cannot_unpack_to_any_table() {
+    let few = (PACKED_SAMPLES_MAX + 1).to_le_bytes();
+    let error = MdsScanner::packed(None).push(&few, &mut |_: &SampleRecord<'_>| Ok(()));
+    assert_eq!(error.unwrap_err().kind(), Kind::Unsupported);
+    let most = PACKED_SAMPLES_MAX.to_le_bytes();
+    MdsScanner::packed(None)
+        .push(&most, &mut |_: &SampleRecord<'_>| Ok(()))
+        .unwrap();
+}
+
+#[test]
+fn a_column_that_comes_twice_is_damage() {
+    let config = r#"{"column_encodings":["int","int"],"column_names":["id","id"],"column_sizes":[8,8]}"#;
+    let bytes = assemble(config, &[vec![0; 16]]);
+    let error = scan(&bytes, 100, Some(bytes.len() as u64)).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+}
