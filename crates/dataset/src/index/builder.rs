@@ -9,7 +9,8 @@ use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::bytes::{put_u32, put_u64};
 use super::head::{
-    FORMAT_VERSION, HEADER_BYTES, MAGIC, Meta, NO_VERSION, PIECE_BYTES, SECTION_BYTES, SECTIONS, SHARD_BYTES,
+    FORMAT_VERSION, HEADER_BYTES, MAGIC, META_BYTES_MAX, Meta, NO_VERSION, PIECE_BYTES, SECTION_BYTES,
+    SECTIONS, SHARD_BYTES,
 };
 use super::piece::PieceBuilder;
 use super::{ColumnSpec, SampleRecord};
@@ -174,10 +175,16 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// The bytes of the index. Errors: `InvalidInput` if there are more shards or pieces than fit.
+    /// The bytes of the index. Errors: `InvalidInput` if there are more shards or pieces than fit, `Unsupported` if there are too many names.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.meta.fields = self.fields.iter().cloned().collect();
         let meta = serde_json::to_vec(&self.meta).map_err(|why| too_large().caused_by(why))?;
+        if meta.len() as u64 > META_BYTES_MAX {
+            let message =
+                "the samples of the dataset have too many different fields; is every field name unique?";
+            let error = Error::new(Kind::Unsupported, message).with("fields", self.meta.fields.len());
+            return Err(error.with("bytes_max", META_BYTES_MAX));
+        }
         let (mut shards, mut pieces, mut names) = (Vec::new(), Vec::new(), Vec::new());
         let piece_count: usize = self.shards.iter().map(|shard| shard.pieces.len()).sum();
         let table_end = HEADER_BYTES + SECTIONS.len() * SECTION_BYTES;

@@ -49,7 +49,10 @@ impl<'a> Sample<'a> {
     /// All bytes of all fields together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.fields.iter().map(|field| field.bytes).sum()
+        // Fields of an index that somebody made up may lie over each other.
+        self.fields
+            .iter()
+            .fold(0, |bytes, field| field.bytes.saturating_add(bytes))
     }
 
     /// From the first byte of its first field to the last byte of its last: one read gets the whole sample.

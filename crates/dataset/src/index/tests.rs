@@ -384,3 +384,46 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fields_that_lie_over_each_other_do_not_overflow() {
+    let field = |name| Field {
+        name,
+        offset: 0,
+        bytes: u64::MAX - 1,
+        crc32c: None,
+    };
+    let mut builder = ShardIndexBuilder::new(ShardIndexOptions::default());
+    builder
+        .sample(&SampleRecord::new(None, &[field("a"), field("b")]))
+        .unwrap();
+    let mut record = ShardRecord::new("x", Format::Tar, u64::MAX);
+    record.stream_bytes = u64::MAX;
+    let mut index = IndexBuilder::new();
+    index.add(builder.finish(record)).unwrap();
+    let index = Index::from_bytes(index.finish().unwrap()).unwrap();
+    assert_eq!(index.sample(0).unwrap().bytes(), u64::MAX);
+}
+
+#[test]
+fn an_index_that_could_not_be_opened_is_not_written() {
+    let mut index = IndexBuilder::new();
+    // Five shards, each with as many and as long names as one may have.
+    for shard in 0..5 {
+        let mut builder = ShardIndexBuilder::new(ShardIndexOptions::default());
+        for number in 0..1100 {
+            let name = format!("{shard}-{number}-{}", "n".repeat(4000));
+            let field = Field {
+                name: &name,
+                offset: 0,
+                bytes: 0,
+                crc32c: Some(0),
+            };
+            builder.sample(&SampleRecord::new(None, &[field])).unwrap();
+        }
+        index
+            .add(builder.finish(ShardRecord::new("x", Format::Tar, 0)))
+            .unwrap();
+    }
+    assert_eq!(index.finish().unwrap_err().kind(), Kind::Unsupported);
+}
