@@ -125,7 +125,7 @@ impl Scalar {
             return Ok(self.clone());
         };
         ticks(text, per_second).map(Self::Int).ok_or_else(|| {
-            let message = "a date is written as 2020-12-31, a time as 2020-12-31T23:59:59";
+            let message = "a date is written as 2020-12-31, a time as 2020-12-31T23:59:59, with no more digits behind the second than the column has";
             Error::new(Kind::InvalidInput, message).with("value", text)
         })
     }
@@ -163,7 +163,8 @@ fn ticks(text: &str, per_second: Option<i128>) -> Option<i128> {
     let mut parts = date.splitn(3, '-').map(str::parse::<i128>);
     let mut next = || parts.next()?.ok();
     let (year, month, day) = (next()?, next()?, next()?);
-    if !(1..=12).contains(&month) || !(1..=31).contains(&day) || !(0..=9999).contains(&year) {
+    if !(1..=12).contains(&month) || !(0..=9999).contains(&year) || !(1..=days_of(year, month)).contains(&day)
+    {
         return None;
     }
     let year = year - i128::from(month <= 2);
@@ -176,16 +177,38 @@ fn ticks(text: &str, per_second: Option<i128>) -> Option<i128> {
     let mut parts = clock.splitn(3, ':').map(str::parse::<i128>);
     let mut next = || parts.next().unwrap_or(Ok(0)).ok();
     let (hour, minute, second) = (next()?, next()?, next()?);
+    if !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..60).contains(&second) {
+        return None;
+    }
     let digits = u32::try_from(fraction.len())
         .ok()
         .filter(|digits| *digits <= 18)?;
+    if !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
     let fraction: i128 = if fraction.is_empty() {
         0
     } else {
         fraction.parse().ok()?
     };
+    let (fraction, unit) = (fraction * per_second, 10_i128.pow(digits));
+    // Between two ticks of the column lies no time to compare with.
+    if fraction % unit != 0 {
+        return None;
+    }
     let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some(seconds * per_second + fraction * per_second / 10_i128.pow(digits))
+    Some(seconds * per_second + fraction / unit)
+}
+
+/// The days of a month.
+fn days_of(year: i128, month: i128) -> i128 {
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    match month {
+        2 if is_leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
 }
 
 /// One comparison.
@@ -389,12 +412,38 @@ mod tests {
             let found = Scalar::Text(text.into()).in_terms_of(kind).unwrap();
             assert_eq!(found, Scalar::Int(expected), "{text}");
         }
-        for text in ["yesterday", "2020-13-01", "2020-01-01T00:00:00"] {
+        for text in [
+            "yesterday",
+            "2020-13-01",
+            "2020-01-01T00:00:00",
+            "2021-02-29",
+            "2020-04-31",
+            "1900-02-29",
+        ] {
             assert!(
                 Scalar::Text(text.into()).in_terms_of(ValueKind::Date).is_err(),
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn times_that_no_clock_shows_are_refused() {
+        for text in [
+            "2020-01-01T24:00:00",
+            "2020-01-01T00:60:00",
+            "2020-01-01T00:00:60",
+            "2020-01-01T-1:00:00",
+            "2020-01-01T99999999999999999999999999999999999999:00:00",
+            "2020-01-01T00:00:00.+5",
+            // Finer than the column: no value could be equal, and < would have to mean <=.
+            "2020-01-01T00:00:00.0005",
+        ] {
+            let found = Scalar::Text(text.into()).in_terms_of(ValueKind::TimestampMs);
+            assert!(found.is_err(), "{text} {found:?}");
+        }
+        let exact = Scalar::Text("1970-01-01T00:00:00.005000".into()).in_terms_of(ValueKind::TimestampMs);
+        assert_eq!(exact.unwrap(), Scalar::Int(5));
     }
 
     #[test]
