@@ -23,6 +23,9 @@ const COVERAGE: [&str; 6] = [
     "--cfg=fuzzing",
 ];
 
+/// An input that takes longer is a failure.
+const INPUT_SECONDS_MAX: u32 = 10;
+
 /// Which target, for how long.
 #[derive(Args)]
 pub(crate) struct FuzzArgs {
@@ -59,6 +62,7 @@ pub(crate) fn run(workspace: &Workspace, args: &FuzzArgs) -> Result<bool> {
     let mut target = command::clean(built.join(&host).join("release").join(name));
     target
         .arg(format!("-max_total_time={}", args.seconds))
+        .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
         .arg(format!("-artifact_prefix={}/", failed.display()))
         .arg("-print_final_stats=1")
         .arg(&found)

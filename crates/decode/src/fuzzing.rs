@@ -3,10 +3,11 @@
 use crate::{Decoder, Value};
 
 /// Decoders that are tried.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "json",
     "npy",
     "str",
+    "int",
     "float",
     "image:max_pixels=65536",
     "rgb:short=16,crop=16,max_pixels=65536",
@@ -20,11 +21,14 @@ const NAMES: [&str; 9] = [
 /// # Panics
 /// If a value has other bytes than it says.
 pub fn decode(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        name(text);
+    }
     for name in NAMES {
         let Ok(decoder) = Decoder::parse(name) else {
             continue;
         };
-        if let Ok(Value::Array(array)) = decoder.decode(bytes) {
+        if let Ok(Value::Array(array)) = decoder.decode_drawn(bytes, draw(bytes)) {
             let count: usize = array.shape.iter().product();
             let found = array.bytes(bytes).len();
             assert!(
@@ -33,6 +37,11 @@ pub fn decode(bytes: &[u8]) {
             );
         }
     }
+}
+
+/// A number by which random steps are done, from the last bytes.
+fn draw(bytes: &[u8]) -> Option<u64> {
+    bytes.last_chunk().map(|last| u64::from_le_bytes(*last))
 }
 
 /// Any text as the name of a decoder.

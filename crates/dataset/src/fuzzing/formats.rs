@@ -1,16 +1,21 @@
 //! Entry points for the formats of shards, for the index and for the documents beside them.
 
+use std::ops::Range;
+
+use bytes::Bytes;
 use forebay_core::{Error, Kind, Result, crc32c};
 
 use crate::index::{Field, Index, IndexBuilder, SampleRecord, ShardIndexBuilder, ShardIndexOptions};
 use crate::mds::{MdsEncoding, MdsIndex, MdsScanner};
+use crate::order::State;
+use crate::parquet::ParquetFile;
 use crate::raw::Manifest;
 use crate::scan::{Decompressor, ScanOptions, ShardScan, ShardScanner};
 use crate::shard::{Codec, Format, ShardRecord};
 use crate::tar::TarSamples;
 use crate::tfrecord::{self, TfRecordScanner};
 use crate::tokens::{TokenScanner, TokenType, TokenWindows};
-use crate::{foreign, jsonl, parquet};
+use crate::{foreign, jsonl, manifest, parquet};
 
 /// A found sample: key, then name, offset, bytes and CRC of each field.
 type Found = (Option<Vec<u8>>, Vec<(String, u64, u64, Option<u32>)>);
@@ -98,12 +103,15 @@ pub fn tfrecord(data: &[u8]) {
     let _ = tfrecord::decode_sequence_example(data);
 }
 
-/// An MDS shard, and the bytes as a column in every encoding.
+/// An MDS shard, as it is and with its offsets and sizes made right, and the bytes as a column in every encoding.
 ///
 /// # Panics
 /// If pieces matter, or a column lies outside of the shard or has a wrong CRC.
 pub fn mds(data: &[u8]) {
     check_scan(data, MdsScanner::new);
+    if let Some(sealed) = sealed_mds(data) {
+        check_scan(&sealed, MdsScanner::new);
+    }
     for name in [
         "str",
         "int",
@@ -121,6 +129,55 @@ pub fn mds(data: &[u8]) {
     ] {
         let _ = MdsEncoding::parse(name).expect("it is one").decode(data);
     }
+}
+
+/// The document of a shard with what lies behind it, cut into a few samples whose sizes fit.
+fn sealed_mds(data: &[u8]) -> Option<Vec<u8>> {
+    let start = data.iter().position(|byte| *byte == b'{')?;
+    let end = start + data[start..].iter().position(|byte| *byte == b'}')? + 1;
+    let (config, rest) = (&data[start..end], &data[end..]);
+    let document: serde_json::Value = serde_json::from_slice(config).ok()?;
+    let sizes: Vec<usize> = document["column_sizes"]
+        .as_array()?
+        .iter()
+        .map(|size| {
+            size.as_u64()
+                .and_then(|size| usize::try_from(size).ok())
+                .unwrap_or(0)
+        })
+        .collect();
+    let variable = sizes.iter().filter(|size| **size == 0).count();
+    let fixed = sizes
+        .iter()
+        .try_fold(0_usize, |sum, size| sum.checked_add(*size))?;
+    let samples = usize::from(data.first()? % 4) + 1;
+    let mut bodies = Vec::new();
+    for piece in rest.chunks((rest.len() / samples).max(1)).take(samples) {
+        let content = piece
+            .get(4 * variable..)
+            .filter(|content| content.len() >= fixed)?;
+        let mut left = if variable == 0 { 0 } else { content.len() - fixed };
+        let mut body = Vec::new();
+        for column in 0..variable {
+            // All but the last column take some of what is left, as the bytes say.
+            let some = usize::from(piece[4 * column]) % (left + 1);
+            let size = if column + 1 == variable { left } else { some };
+            left -= size;
+            body.extend(u32::try_from(size).ok()?.to_le_bytes());
+        }
+        body.extend(&content[..if variable == 0 { fixed } else { content.len() }]);
+        bodies.push(body);
+    }
+    let mut shard = u32::try_from(bodies.len()).ok()?.to_le_bytes().to_vec();
+    let mut offset = u32::try_from(4 * (bodies.len() + 2) + config.len()).ok()?;
+    shard.extend(offset.to_le_bytes());
+    for body in &bodies {
+        offset = offset.checked_add(u32::try_from(body.len()).ok()?)?;
+        shard.extend(offset.to_le_bytes());
+    }
+    shard.extend(config);
+    shard.extend(bodies.concat());
+    Some(shard)
 }
 
 /// Tokens with and without a header, and lines.
@@ -162,7 +219,7 @@ fn check_index(data: &[u8]) {
         .chain([index.len().wrapping_sub(1), u64::MAX])
     {
         if let Ok(sample) = index.sample(number) {
-            let _ = (sample.crc32c(), sample.span());
+            let _ = (sample.crc32c(), sample.span(), sample.bytes());
         }
         for column in index.head().meta().columns.keys() {
             let _ = index.value(column, number);
@@ -203,11 +260,8 @@ fn sealed_index(data: &[u8]) -> Vec<u8> {
             number(bytes, 64 + 32 * which + 16)?,
         ))
     };
-    if let Some((start, length)) = section(&bytes, 2) {
-        for row in (0..length / 32)
-            .take(1000)
-            .map(|row| start.saturating_add(row * 32))
-        {
+    if let Some((start, length)) = section(&bytes, 2).filter(|(start, _)| *start < bytes.len()) {
+        for row in (0..length / 32).take(1000).map(|row| start + row * 32) {
             let piece = || {
                 let length = u32::from_le_bytes(bytes.get(row + 16..row + 20)?.try_into().ok()?);
                 part(&bytes, number(&bytes, row + 8)?, length as usize)
@@ -232,7 +286,10 @@ fn sealed_index(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The documents that lie beside data: wids, DALI, `index.json`, manifests of labels.
+/// The documents that lie beside data: wids, DALI, `index.json`, manifests of labels, `SHA256SUMS` and its signatures, states of loaders.
+///
+/// # Panics
+/// If a name leads out of the folder, or a manifest or state that was read is another one when it is written and read again.
 pub fn dataset_documents(data: &[u8]) {
     let mut builder = ShardIndexBuilder::new(ShardIndexOptions::default());
     let _ = foreign::wids(data);
@@ -241,19 +298,42 @@ pub fn dataset_documents(data: &[u8]) {
     if let Ok(index) = MdsIndex::parse(data) {
         for shard in &index.shards {
             let record = shard.record().expect("it was checked");
-            assert!(!record.name.starts_with('/') && !record.name.contains(".."));
+            assert!(stays_inside(&record.name));
         }
     }
     let text = String::from_utf8_lossy(data);
     let _ = Manifest::csv(&text);
     let _ = Manifest::jsonl(&text);
+    if let Ok(sums) = manifest::Manifest::parse(data) {
+        assert!(sums.entries().all(|(name, _)| stays_inside(name)));
+        let written = sums.to_text();
+        assert_eq!(manifest::Manifest::parse(written.as_bytes()).ok(), Some(sums));
+    }
+    let key = manifest::SecretKey::from_seed(&[7; 32]);
+    assert!(manifest::verify(b"other bytes", &text, &[key.public()]).is_err());
+    let _ = manifest::PublicKey::from_pem(&text);
+    let _ = manifest::SecretKey::from_pem(&text);
+    if let Ok(state) = State::from_json(&text) {
+        assert_eq!(State::from_json(&state.to_json()).ok(), Some(state));
+    }
 }
 
-/// A Parquet file by its footer.
+fn stays_inside(name: &str) -> bool {
+    !name.starts_with('/') && name.split('/').all(|part| part != "..")
+}
+
+/// A Parquet file by its footer; then some of its pages, found in both ways.
 ///
 /// # Panics
-/// If a scan of the file says something else than its footer.
+/// If a scan of the file says something else than its footer, or a row lies outside of its page.
 pub fn parquet_footer(data: &[u8]) {
+    if let Ok(file) = ParquetFile::parse(data, data.len() as u64) {
+        for group in 0..file.groups().min(3) {
+            for leaf in 0..file.leaves().len().min(8) {
+                parquet_pages(&file, group, leaf, data);
+            }
+        }
+    }
     let record = ShardRecord::new("x", Format::Parquet, data.len() as u64);
     let by_footer = parquet::index_footer(data, record.clone());
     let mut options = ScanOptions::new(Format::Parquet);
@@ -264,6 +344,43 @@ pub fn parquet_footer(data: &[u8]) {
     match (scan.finish(), by_footer) {
         (Ok(one), Ok(other)) => assert_eq!(one, other),
         (one, other) => assert_eq!(one.is_ok(), other.is_ok()),
+    }
+}
+
+fn parquet_pages(file: &ParquetFile, group: usize, leaf: usize, data: &[u8]) {
+    const ROWS_MAX: u64 = 4096;
+    let part = |range: Range<u64>| {
+        let range = usize::try_from(range.start).ok()?..usize::try_from(range.end).ok()?;
+        data.get(range).map(Bytes::copy_from_slice)
+    };
+    let bytes_of = |range: Result<Option<Range<u64>>>| range.ok().flatten().and_then(part);
+    if let Some(index) = bytes_of(file.page_bounds_range(group, leaf)) {
+        let _ = file.page_bounds(group, leaf, &index);
+    }
+    let by_index = bytes_of(file.page_index_range(group, leaf));
+    let by_index = by_index.and_then(|index| file.pages_of_index(group, leaf, &index).ok());
+    let chunk = bytes_of(file.chunk_range(group, leaf).map(Some));
+    let by_headers = chunk.and_then(|chunk| file.pages_of_chunk(group, leaf, chunk).ok());
+    for table in [by_index, by_headers].into_iter().flatten() {
+        for page in 0..u32::try_from(table.len()).unwrap_or_default().min(3) {
+            let rows = table.rows(page);
+            let pieces = table.ranges(page).map(|range| Some((range.start, part(range)?)));
+            let Some(pieces) = pieces.collect::<Option<Vec<_>>>() else {
+                continue;
+            };
+            if rows.end - rows.start > ROWS_MAX {
+                continue;
+            }
+            let Ok(slab) = parquet::decode(file, (group, leaf), &table, page, parquet::Pieces(pieces)) else {
+                continue;
+            };
+            for row in rows {
+                let place = slab.row(row).expect("a row of the page");
+                let bytes = place.map(|place| &slab.as_ref()[place]);
+                let leaf = &file.leaves()[leaf];
+                let _ = bytes.map(|bytes| parquet::to_text(leaf.kind, leaf.is_list(), bytes));
+            }
+        }
     }
 }
 
