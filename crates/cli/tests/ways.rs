@@ -113,22 +113,23 @@ fn headers_and_metadata_pass_the_socket() {
     }
 }
 
+/// Exit code and standard error of a command with these variables, by no way that the test has chosen.
+fn run_with(node: &Node, args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String) {
+    let mut command = forebay(node.dir.path(), args);
+    command
+        .envs(variables.iter().copied())
+        .env("FOREBAY_DATA", "data");
+    let output = command.output().expect("the binary runs");
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), err)
+}
+
 #[test]
 fn a_named_way_is_taken_and_a_typed_one_counts_first() {
     let node = node();
     let socket = node.path("forebay.sock");
     let dead = node.path("dead.sock");
-    let run = |args: &[&str], variables: &[(&str, &str)]| {
-        let mut command = forebay(node.dir.path(), args);
-        command
-            .envs(variables.iter().copied())
-            .env("FOREBAY_DATA", "data");
-        let output = command.output().expect("the binary runs");
-        (
-            output.status.code(),
-            String::from_utf8_lossy(&output.stderr).into_owned(),
-        )
-    };
+    let run = |args: &[&str], variables: &[(&str, &str)]| run_with(&node, args, variables);
     let (socket, dead) = (socket.to_str().expect("UTF-8"), dead.to_str().expect("UTF-8"));
     let ls = ["ls", "forebay://demo/"];
     assert_eq!(
@@ -169,15 +170,7 @@ fn a_named_way_is_taken_and_a_typed_one_counts_first() {
 #[test]
 fn buckets_are_made_and_listed_at_the_node_that_is_named() {
     let node = node();
-    let run = |args: &[&str], variables: &[(&str, &str)]| {
-        let mut command = forebay(node.dir.path(), args);
-        command
-            .envs(variables.iter().copied())
-            .env("FOREBAY_DATA", "data");
-        let output = command.output().expect("the binary runs");
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.code(), err)
-    };
+    let run = |args: &[&str], variables: &[(&str, &str)]| run_with(&node, args, variables);
     let socket = node.path("forebay.sock");
     let socket = socket.to_str().expect("UTF-8");
     let address = format!("http://{}", node.s3.trim_start_matches("http://"));

@@ -43,22 +43,22 @@ fn wait_for(pid: libc::pid_t) -> i32 {
 /// A pipe by which the parent tells the child to go on.
 struct Signal {
     read: std::io::PipeReader,
-    write: Option<std::io::PipeWriter>,
+    write: std::io::PipeWriter,
 }
 
 impl Signal {
     fn new() -> Self {
         let (read, write) = std::io::pipe().unwrap();
-        Self {
-            read,
-            write: Some(write),
-        }
+        Self { read, write }
     }
 
-    /// In the child: waits until the parent drops its side.
-    fn wait(mut self) {
-        self.write = None;
-        let _ = std::io::Read::read(&mut self.read, &mut [0]);
+    /// In the child: closes its copy of the writing side, then waits until the parent drops the signal.
+    fn wait(&self) {
+        use std::io::Read as _;
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: the child ends by `_exit`, so the owner of this descriptor never closes it a second time.
+        unsafe { libc::close(self.write.as_raw_fd()) };
+        let _ = (&self.read).read(&mut [0]);
     }
 }
 
@@ -72,11 +72,7 @@ fn a_child_holds_the_view_it_inherited_after_its_parent_let_go() {
     let view = client.get(&name("a"), ItemRange::Whole, None).unwrap();
     let signal = Signal::new();
     let pid = fork(|| {
-        Signal {
-            read: signal.read.try_clone().unwrap(),
-            write: None,
-        }
-        .wait_after_closing(&signal);
+        signal.wait();
         view[..] == content[..]
     });
     assert_eq!(node.sessions(), 2);
@@ -110,11 +106,7 @@ fn what_is_given_back_before_a_fork_is_not_the_childs() {
     tell_before_fork(&(weak as Weak<dyn BeforeFork>));
     let signal = Signal::new();
     let pid = fork(|| {
-        Signal {
-            read: signal.read.try_clone().unwrap(),
-            write: None,
-        }
-        .wait_after_closing(&signal);
+        signal.wait();
         // The hook is the parent's; a fork of the child does not wait for it.
         let held = keeper.0.lock();
         let grandchild = fork(|| true);
@@ -127,18 +119,6 @@ fn what_is_given_back_before_a_fork_is_not_the_childs() {
     });
     drop(signal);
     assert_eq!(wait_for(pid), 0);
-}
-
-impl Signal {
-    /// Closes the child's copy of the writing side, then waits for the parent's to close.
-    fn wait_after_closing(self, inherited: &Signal) {
-        use std::os::fd::AsRawFd;
-        if let Some(write) = &inherited.write {
-            // SAFETY: the child ends by `_exit`, so the owner of this descriptor never closes it a second time.
-            unsafe { libc::close(write.as_raw_fd()) };
-        }
-        self.wait();
-    }
 }
 
 #[test]
@@ -250,11 +230,7 @@ fn when_the_child_cannot_have_a_session_its_leases_are_never_given_back() {
     });
     let signal = Signal::new();
     let pid = fork(|| {
-        Signal {
-            read: signal.read.try_clone().unwrap(),
-            write: None,
-        }
-        .wait_after_closing(&signal);
+        signal.wait();
         view[..] == pattern(6, 5000)
     });
     node.unhook();
@@ -358,11 +334,7 @@ fn a_child_without_a_session_of_its_own_does_not_ask_in_that_of_its_parent() {
         std::io::Write::write_all(&mut write, &handle).unwrap();
         // SAFETY: the child ends by `_exit`, so the owner of this descriptor never closes it a second time.
         unsafe { libc::close(std::os::fd::AsRawFd::as_raw_fd(&write)) };
-        Signal {
-            read: signal.read.try_clone().unwrap(),
-            write: None,
-        }
-        .wait_after_closing(&signal);
+        signal.wait();
         fresh.is_ok_and(|fresh| fresh[..] == view[..])
     });
     drop(write);
