@@ -94,6 +94,7 @@ pub fn decode(
         let message = "the type of the column is not supported; choose others: columns=[…]";
         return Err(about(Error::new(Kind::Unsupported, message)));
     }
+    file.check_codec(group, leaf).map_err(about)?;
     let pages = guarded(|| take_pages(file, (group, leaf), table, page, pieces)).map_err(refused);
     let pages = pages.and_then(bounded).map_err(about)?;
     let descriptor = file.chunk(group, leaf)?.column_descr_ptr();
@@ -108,12 +109,15 @@ pub fn decode(
     .map_err(about)
 }
 
+pub(super) fn unsupported() -> Error {
+    let message =
+        "the column is compressed or encoded in a way that is not supported; write it with zstd or snappy";
+    Error::new(Kind::Unsupported, message)
+}
+
 fn refused(why: ParquetError) -> Error {
     match why {
-        ParquetError::NYI(_) => {
-            let message = "the column is compressed or encoded in a way that is not supported; write it with zstd or snappy";
-            Error::new(Kind::Unsupported, message).caused_by(why)
-        }
+        ParquetError::NYI(_) => unsupported().caused_by(why),
         ParquetError::General(why) if why == TOO_LARGE => too_large(),
         why => damaged("has a page that cannot be read").caused_by(why),
     }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::{Buf, Bytes};
 use forebay_core::{Error, Kind, Result};
+use parquet::basic::Compression;
 use parquet::column::page::PageReader;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::index_reader::decode_offset_index;
@@ -17,6 +18,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
+use super::decode::unsupported;
 use super::schema::{self, Leaf};
 use super::{TAIL_BYTES, damaged, footer_bytes, guarded, thrift};
 
@@ -152,6 +154,14 @@ impl ParquetFile {
         chunk.ok_or_else(|| damaged("has other columns in some row groups"))
     }
 
+    /// Errors: `Unsupported` if a column chunk is compressed in a way that is not read; its reader would call that damage.
+    pub(super) fn check_codec(&self, group: usize, leaf: usize) -> Result<()> {
+        match self.chunk(group, leaf)?.compression() {
+            Compression::BROTLI(_) | Compression::LZO => Err(unsupported()),
+            _ => Ok(()),
+        }
+    }
+
     /// Where a column chunk lies.
     pub fn chunk_range(&self, group: usize, leaf: usize) -> Result<Range<u64>> {
         let field = super::field("", self.chunk(group, leaf)?, self.data_end)?;
@@ -214,6 +224,7 @@ impl ParquetFile {
         if self.leaves.get(leaf).is_none_or(Leaf::is_list) || rows == 0 {
             return Ok(whole);
         }
+        self.check_codec(group, leaf)?;
         let walked = Arc::new(Walked {
             start: range.start,
             bytes: chunk,

@@ -169,3 +169,24 @@ fn a_page_index_that_claims_more_pages_than_it_has_takes_no_memory() {
     );
     assert_eq!(file.page_bounds(0, 0, &index).unwrap_err().kind(), Kind::Corrupt);
 }
+
+#[test]
+fn a_codec_that_is_not_read_is_not_damage() {
+    let mut bytes = file(&[10]);
+    // The name of the first column ends its path; behind it stands the codec: none. 8 is Brotli.
+    let place = bytes
+        .windows(5)
+        .rposition(|part| part == b"id\x15\0\x16")
+        .unwrap();
+    bytes[place + 3] = 8;
+    let file = ParquetFile::parse(&bytes, bytes.len() as u64).unwrap();
+    let range = |range: std::ops::Range<u64>| range.start as usize..range.end as usize;
+    let chunk = file.chunk_range(0, 0).unwrap();
+    let pages = bytes::Bytes::copy_from_slice(&bytes[range(chunk.clone())]);
+    let found = file.pages_of_chunk(0, 0, pages.clone());
+    assert_eq!(found.err().unwrap().kind(), Kind::Unsupported);
+    let index = file.page_index_range(0, 0).unwrap().unwrap();
+    let table = file.pages_of_index(0, 0, &bytes[range(index)]).unwrap();
+    let found = decode(&file, (0, 0), &table, 0, Pieces(vec![(chunk.start, pages)]));
+    assert_eq!(found.err().unwrap().kind(), Kind::Unsupported);
+}
