@@ -58,6 +58,11 @@ async fn a_segment_cut_short_by_somebody_is_a_miss() {
     assert!(!has(&store, &second).await);
 }
 
+/// An object that does not fit where the removed one lay: there it would replace bytes that a journal torn before the removal still names.
+fn late() -> Arc<ObjectVersion> {
+    object("late", 9000)
+}
+
 /// Small pages, so that the journal has many records and few bytes.
 async fn small_store(dir: &Path) -> Vec<Arc<ObjectVersion>> {
     let objects: Vec<_> = (0..4).map(|n| object(&format!("o{n}"), 5000 + n)).collect();
@@ -66,7 +71,7 @@ async fn small_store(dir: &Path) -> Vec<Arc<ObjectVersion>> {
         put(&store, object).await;
     }
     store.remove_object(&ObjectId::of(&objects[1]));
-    put(&store, &object("late", 100)).await;
+    put(&store, &late()).await;
     objects
 }
 
@@ -81,7 +86,7 @@ async fn a_journal_torn_at_any_byte_loses_only_its_end() {
         std::fs::write(&journal, &whole[..end]).unwrap();
         let store = open(dir.path(), 4 * MIB).await;
         let mut pages = 0;
-        for object in objects.iter().chain([&object("late", 100)]) {
+        for object in objects.iter().chain([&late()]) {
             pages += u64::from(has(&store, object).await);
         }
         let stats = store.stats();
@@ -104,7 +109,7 @@ async fn a_journal_torn_at_any_byte_loses_only_its_end() {
 async fn a_flipped_bit_anywhere_in_the_journal_is_never_a_wrong_byte() {
     let dir = tempfile::tempdir().unwrap();
     let mut objects = small_store(dir.path()).await;
-    objects.push(object("late", 100));
+    objects.push(late());
     let journal = journal_of(dir.path());
     let whole = std::fs::read(&journal).unwrap();
     let undamaged = present_after(dir.path(), &journal, &whole, &objects, 0).await;
