@@ -1,7 +1,7 @@
 //! The memory of the RAM tier: segments, made as they are needed, cut into extents.
 //!
 //! Life cycle: the arena starts with nothing. When no hole fits it takes a new segment, as long as the budget allows;
-//! a thread keeps one more ready and faulted in, so that a fill seldom pays for the first touch. An [`Extent`] belongs to its holder and
+//! a thread keeps the next few megabytes faulted in, so that a fill seldom pays for the first touch. An [`Extent`] belongs to its holder and
 //! returns its units when it is dropped. A segment belongs to the trust domain that took it first, for life: one that is wholly free
 //! is dropped when another domain needs the budget. One that a client holds too long is abandoned: no extent of it is ever given
 //! out again, and it does not count any more.
@@ -25,6 +25,7 @@ use crate::segment::{ClientAccess, HUGE_PAGE_BYTES, Segment, SegmentId};
 
 pub(crate) use extent::Extent;
 pub(crate) use fault_in::FaultIn;
+use fault_in::STEP_BYTES;
 pub(crate) use state::SegmentUse;
 use state::{Next, State};
 
@@ -142,6 +143,9 @@ impl Arena {
             places.into_iter().map(extent).collect()
         });
         let dropped = std::mem::take(&mut state.dropped);
+        if !state.unprepared.is_empty() {
+            self.prepare.notify_one();
+        }
         drop(state);
         drop(dropped); // Unmapping takes a while.
         extents
@@ -176,20 +180,15 @@ impl Arena {
 
     /// Adds a segment to the domain if the budget allows: the one that is ready, or a fresh one.
     fn grow(&self, state: &mut State, domain: TrustDomain) -> bool {
-        let segment = match std::mem::replace(&mut state.next, Next::None) {
-            Next::Ready(segment) => Arc::new(segment),
+        let (segment, ready_bytes) = match std::mem::replace(&mut state.next, Next::None) {
+            Next::Ready(segment) => (segment, STEP_BYTES),
             other => {
                 state.next = other;
                 let Some(bytes) = self.reserve_segment(state, domain) else {
                     return false;
                 };
                 match create(bytes) {
-                    Ok(segment) => {
-                        let segment = Arc::new(segment);
-                        state.unprepared.push(Arc::downgrade(&segment));
-                        self.prepare.notify_one();
-                        segment
-                    }
+                    Ok(segment) => (segment, 0),
                     Err(error) => {
                         state.shrink_budget(bytes, &error);
                         return false;
@@ -197,7 +196,7 @@ impl Arena {
                 }
             }
         };
-        state.add_segment(segment, domain);
+        state.add_segment(Arc::new(segment), domain, ready_bytes);
         true
     }
 
@@ -219,11 +218,11 @@ impl Arena {
         Some(bytes)
     }
 
-    /// Has the next segment prepared once less than one segment is free.
+    /// Has the next segment prepared once little is free.
     fn look_ahead(&self, state: &mut State, domain: TrustDomain) {
         let free_bytes = state.free(domain).units() * UNIT_BYTES;
         let has_room = state.held_bytes + LAST_SEGMENT_BYTES_MIN <= state.budget_bytes;
-        if free_bytes < self.segment_bytes && has_room && matches!(state.next, Next::None) {
+        if free_bytes < self.segment_bytes.min(STEP_BYTES) && has_room && matches!(state.next, Next::None) {
             state.next = Next::Wanted;
             self.prepare.notify_one();
         }

@@ -16,6 +16,7 @@
 
 mod frame;
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -158,14 +159,15 @@ impl Segment {
         }
     }
 
-    /// Gives the whole segment memory, in huge pages where the kernel allows; returns how many bytes those are. Changes no
-    /// content, so it may run while the segment is in use.
+    /// Gives a part of the segment memory, in huge pages where the kernel allows; returns how many bytes those are. Changes no
+    /// content, so it may run while the segment is in use. A part that begins or ends within a huge page has that one too.
     ///
     /// It goes from the end to the front, because whoever fills the segment meanwhile comes from there, and passes over what has memory already:
     /// a huge page in the place of small ones costs a copy of them.
-    pub(crate) fn fault_in(&self) -> usize {
+    pub(crate) fn fault_in(&self, part: Range<usize>) -> usize {
         let mut huge_bytes = 0;
-        for start in (0..self.bytes).step_by(HUGE_PAGE_BYTES).rev() {
+        let first = part.start / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+        for start in (first..part.end.min(self.bytes)).step_by(HUGE_PAGE_BYTES).rev() {
             let bytes = HUGE_PAGE_BYTES.min(self.bytes - start);
             // SAFETY: `start` lies inside the mapping.
             let chunk = unsafe { self.base.add(start) };
@@ -232,6 +234,18 @@ impl Drop for Segment {
 }
 
 #[cfg(test)]
+impl Segment {
+    /// Bytes that have memory.
+    pub(crate) fn resident_bytes(&self) -> usize {
+        let mut resident = vec![0u8; self.bytes.div_ceil(SMALL_PAGE_BYTES)];
+        // SAFETY: the vector has one byte for each page of the mapping.
+        let answer = unsafe { libc::mincore(self.base.as_ptr().cast(), self.bytes, resident.as_mut_ptr()) };
+        assert_eq!(answer, 0);
+        resident.iter().filter(|page| **page & 1 == 1).count() * SMALL_PAGE_BYTES
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -247,17 +261,14 @@ mod tests {
     #[test]
     fn faulting_in_covers_the_whole_segment() {
         let segment = Segment::create(4 << 20, ClientAccess::Read).unwrap();
-        assert!(segment.fault_in() <= 4 << 20);
-        let mut resident = vec![0u8; (4 << 20) / 4096];
-        // SAFETY: the mapping and the vector have the length that is named.
-        let answer = unsafe {
-            libc::mincore(
-                segment.base().as_ptr().cast(),
-                segment.bytes(),
-                resident.as_mut_ptr(),
-            )
-        };
-        assert_eq!(answer, 0);
-        assert!(resident.iter().all(|page| page & 1 == 1));
+        assert!(segment.fault_in(0..4 << 20) <= 4 << 20);
+        assert_eq!(segment.resident_bytes(), 4 << 20);
+    }
+
+    #[test]
+    fn faulting_in_a_part_leaves_the_rest() {
+        let segment = Segment::create(8 << 20, ClientAccess::Read).unwrap();
+        segment.fault_in((2 << 20) + 1..4 << 20);
+        assert_eq!(segment.resident_bytes(), 2 << 20);
     }
 }

@@ -124,7 +124,7 @@ impl Staging {
         let size = usize::try_from(bytes).expect("the budget fits the address space");
         match Segment::create(size, ClientAccess::Write) {
             Ok(segment) => {
-                segment.fault_in();
+                segment.fault_in(0..segment.bytes());
                 let segment = Arc::new(segment);
                 Ok(Owned { segment, uid })
             }

@@ -1,16 +1,20 @@
-//! The thread that keeps one segment ready.
+//! The thread that keeps some memory ready.
 //!
-//! First touch of fresh memory is ten times slower than a copy, so it happens here and not in a fill. The thread sleeps
-//! until the arena runs low, prepares one segment and sleeps again. Segments that were needed before they could be prepared are
-//! given huge pages here too, while they are being filled. It ends when its owner is dropped.
+//! First touch of fresh memory is ten times slower than a copy, so it happens here and not in a fill. The thread stays a step
+//! ([`STEP_BYTES`]) ahead of what is lent of a segment, and when that is almost lent it makes the next one with its first step. More would be memory
+//! that nobody uses. What was lent before it could be prepared is given huge pages here too, while it is being filled. The thread ends when its
+//! owner is dropped.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use forebay_core::{Error, Result};
 
+use super::state::Unprepared;
 use super::{Arena, Next, create};
-use crate::segment::Segment;
+
+/// What is ready beyond the memory that is lent: some milliseconds of the fastest fill.
+pub(super) const STEP_BYTES: u64 = 16 << 20;
 
 /// Owns the thread.
 #[derive(Debug)]
@@ -50,8 +54,8 @@ impl Drop for FaultIn {
 enum Work {
     /// Make a segment of this size, already counted as held.
     Next(u64),
-    /// Give memory to a segment that is in use already.
-    InUse(Arc<Segment>),
+    /// Give memory to a part of a segment that is in use.
+    InUse(Unprepared),
 }
 
 impl Arena {
@@ -60,22 +64,16 @@ impl Arena {
         while let Some(work) = self.wait_for_work() {
             match work {
                 Work::Next(bytes) => self.prepare_next(bytes),
-                Work::InUse(segment) => {
-                    let huge_bytes = segment.fault_in();
-                    tracing::debug!(
-                        bytes = segment.bytes(),
-                        huge_bytes,
-                        "memory segment in use faulted in"
-                    );
-                }
+                Work::InUse(part) => part.fault_in(),
             }
         }
     }
 
     fn prepare_next(&self, bytes: u64) {
         let segment = create(bytes).inspect(|segment| {
-            let huge_bytes = segment.fault_in();
-            tracing::debug!(bytes, huge_bytes, "memory segment faulted in");
+            let first = bytes.min(STEP_BYTES) as usize;
+            let huge_bytes = segment.fault_in(0..first);
+            tracing::debug!(bytes, huge_bytes, "memory segment made ready");
         });
         let mut state = self.state.lock();
         state.next = match segment {
@@ -96,10 +94,8 @@ impl Arena {
             if state.stopped {
                 return None;
             }
-            while let Some(segment) = state.unprepared.pop() {
-                if let Some(segment) = segment.upgrade() {
-                    return Some(Work::InUse(segment));
-                }
+            if let Some(part) = state.unprepared.pop() {
+                return Some(Work::InUse(part));
             }
             if matches!(state.next, Next::Wanted) {
                 state.next = Next::None;

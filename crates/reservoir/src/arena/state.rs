@@ -3,9 +3,11 @@
 //! Pure but for the segments themselves; everything happens under the arena's lock.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use super::DomainClaim;
+use super::fault_in::STEP_BYTES;
 use crate::TrustDomain;
 use crate::free_space::{FreeSpace, Place, UNIT_BYTES, units_of};
 use crate::segment::{Segment, SegmentId};
@@ -23,8 +25,8 @@ pub(super) struct State {
     lent_bytes: u64,
     pub(super) last_domain: TrustDomain,
     pub(super) next: Next,
-    /// Segments in use that were not faulted in; the thread makes up for it.
-    pub(super) unprepared: Vec<Weak<Segment>>,
+    /// What the thread is to give memory to.
+    pub(super) unprepared: Vec<Unprepared>,
     /// Segments that were given up while somebody held parts of them.
     abandoned: HashMap<SegmentId, (Weak<Segment>, TrustDomain)>,
     /// Segments that went, to be unmapped without the lock.
@@ -50,6 +52,43 @@ pub(super) struct Held {
     pub(super) domain: TrustDomain,
     used_units: u32,
     used_bytes: u64,
+    /// Its first units, which have memory or are about to.
+    ready_units: u32,
+}
+
+impl Held {
+    /// What needs memory now that units up to `lent_end` are lent.
+    fn stay_ahead(&mut self, lent_end: u32) -> Option<Unprepared> {
+        let (all, step) = (units_of(self.segment.bytes() as u64), units_of(STEP_BYTES));
+        let is_near = self.ready_units < all && self.ready_units < lent_end.saturating_add(step / 2);
+        is_near.then(|| {
+            let end = lent_end.saturating_add(step).min(all);
+            Unprepared {
+                segment: Arc::downgrade(&self.segment),
+                units: std::mem::replace(&mut self.ready_units, end)..end,
+            }
+        })
+    }
+}
+
+/// A part of a segment in use that may have no memory yet.
+#[derive(Debug)]
+pub(super) struct Unprepared {
+    segment: Weak<Segment>,
+    units: Range<u32>,
+}
+
+impl Unprepared {
+    /// Gives it memory, if the segment is still there.
+    pub(super) fn fault_in(&self) {
+        let Some(segment) = self.segment.upgrade() else {
+            return;
+        };
+        let byte = |unit: u32| ((u64::from(unit) * UNIT_BYTES) as usize).min(segment.bytes());
+        let bytes = byte(self.units.start)..byte(self.units.end);
+        let huge_bytes = segment.fault_in(bytes.clone());
+        tracing::debug!(?bytes, huge_bytes, "memory segment in use faulted in");
+    }
 }
 
 /// How much of a segment is used.
@@ -105,8 +144,8 @@ impl State {
         free_units * UNIT_BYTES + next_bytes + self.budget_bytes.saturating_sub(self.held_bytes)
     }
 
-    /// A segment becomes the domain's; its bytes are counted as held already.
-    pub(super) fn add_segment(&mut self, segment: Arc<Segment>, domain: TrustDomain) {
+    /// A segment becomes the domain's; its bytes are counted as held already. So many of its first bytes have memory.
+    pub(super) fn add_segment(&mut self, segment: Arc<Segment>, domain: TrustDomain, ready_bytes: u64) {
         let (id, bytes) = (segment.id(), segment.bytes() as u64);
         let of_domain = self.domains.entry(domain).or_default();
         of_domain.held_bytes += bytes;
@@ -118,6 +157,7 @@ impl State {
             domain,
             used_units: 0,
             used_bytes: 0,
+            ready_units: units_of(ready_bytes.min(bytes)),
         };
         self.segments.insert(id, held);
     }
@@ -176,6 +216,8 @@ impl State {
             .expect("a hole lies in a segment");
         held.used_units += units_of(bytes);
         held.used_bytes += bytes;
+        self.unprepared
+            .extend(held.stay_ahead(place.unit + units_of(bytes)));
         self.used_bytes += bytes;
         self.lent_bytes += bytes;
         self.last_domain = held.domain;

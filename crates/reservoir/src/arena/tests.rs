@@ -30,6 +30,26 @@ fn segments_never_exceed_the_budget() {
 }
 
 #[test]
+fn memory_is_ready_a_step_ahead_of_what_is_lent_and_no_more() {
+    let arena = arena(600 << 20);
+    let _fault_in = FaultIn::start(Arc::clone(&arena)).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let mut held: Vec<Extent> = Vec::new();
+    for _ in 0..40 {
+        held.extend(arena.allocate(TrustDomain::DEFAULT, 1 << 20).unwrap());
+        let lent = held.len() << 20;
+        let ahead = STEP_BYTES as usize;
+        // One segment is enough for all of it.
+        while held[0].segment().resident_bytes() < lent + ahead / 2 {
+            assert!(std::time::Instant::now() < deadline, "nothing is made ready");
+            std::thread::yield_now();
+        }
+        let ready = held[0].segment().resident_bytes();
+        assert!(ready <= lent + ahead + (2 << 20), "{ready} for {lent}");
+    }
+}
+
+#[test]
 fn a_run_lies_together() {
     let arena = arena(64 << 20);
     let bytes = 2 * PAGE_BYTES + 12_345;

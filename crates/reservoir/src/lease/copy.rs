@@ -63,7 +63,7 @@ impl Copies {
         let segment_bytes = usize::try_from(segment_bytes).expect("a copy fits the address space");
         let segment = Segment::create(segment_bytes, ClientAccess::Read)?;
         if segment_bytes >= HUGE_PAGE_BYTES {
-            segment.fault_in();
+            segment.fault_in(0..segment.bytes());
         }
         Ok(CopyDraft {
             copies: Arc::clone(self),
