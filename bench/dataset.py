@@ -207,28 +207,34 @@ def group_half(args: argparse.Namespace) -> None:
 RANKS = 8
 
 
-def memory_kib(pid: int | str, kind: str) -> float:
-    """Memory of a process by the kernel's books; `Pss` shares what several map among them, `Anonymous` is nobody else's."""
+def own_kib(pid: int | str) -> float:
+    """Memory of a process that is not memory of the node's cache: its heap and stacks, and its part of files that several processes map."""
     lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(float(line.split()[1]) for line in lines if line.startswith(f"{kind}:"))
+    return sum(float(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_File:")))
+
+
+def shared_kib() -> float:
+    """Shared memory of the whole machine: that of the node's cache, once, whoever maps it at this moment."""
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("Shmem:"))
 
 
 def rank_of_job(args: argparse.Namespace, rank: int, read: Any, measured: Any, found: Any) -> None:
     """One rank of a job reads its share of an epoch; what its memory has grown by, in KiB, when all have read theirs."""
-    before = {kind: memory_kib("self", kind) for kind in ("Pss", "Anonymous")}
+    before = own_kib("self")
     dataset = images(args).index()
     with dataset.loader(batch_size=BATCH, shuffle="window", seed=7, rank=rank, world_size=RANKS) as loader:
         for batch in loader:
             del batch
         read.wait()
-        found.put({kind: memory_kib("self", kind) - was for kind, was in before.items()})
+        found.put(own_kib("self") - before)
         measured.wait()
 
 
 def group_ranks(args: argparse.Namespace) -> None:
     """A job of eight processes on a cold node: bytes from the lake and memory of node and ranks, by the size of the data."""
     total = sum(size for _, _, size in images(args).index().shards)
-    bytes_before, node_before = lake_bytes(args), memory_kib(args.node_pid, "Pss")
+    bytes_before, node_before, shared_before = lake_bytes(args), own_kib(args.node_pid), shared_kib()
     context = multiprocessing.get_context("spawn")
     read, measured, found = context.Barrier(RANKS), context.Barrier(RANKS + 1), context.Queue()
     ranks = [context.Process(target=rank_of_job, args=(args, rank, read, measured, found)) for rank in range(RANKS)]
@@ -236,15 +242,15 @@ def group_ranks(args: argparse.Namespace) -> None:
         process.start()
     grown = [found.get(timeout=300) for _ in ranks]
     # All ranks still stand there with what they have.
-    node = memory_kib(args.node_pid, "Pss") - node_before
-    held = lake_counter(args, "forebay_ram_held_bytes")
+    node, shared = own_kib(args.node_pid) - node_before, shared_kib() - shared_before
     measured.wait()
     for process in ranks:
         process.join()
     emit("ranks lake", [(lake_bytes(args) - bytes_before) / total])
-    emit("ranks memory", [(node + sum(rank["Pss"] for rank in grown)) * 1024 / total])
-    emit("ranks cache", [held / total])
-    emit("ranks own", [sum(rank["Anonymous"] for rank in grown) / RANKS / 1024])
+    emit("ranks memory", [(shared + node + sum(grown)) * 1024 / total])
+    emit("ranks cache", [shared * 1024 / total])
+    emit("ranks own", [sum(grown) / RANKS / 1024])
+    emit("ranks node", [node / 1024])
 
 
 GROUPS = {"lake": group_lake, "far": group_far, "half": group_half, "ranks": group_ranks}
