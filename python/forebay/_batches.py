@@ -21,6 +21,7 @@ class DecodedBatch:
     def __init__(self, batch: _native.Batch, columns: dict[str, Column], dataset: Dataset) -> None:
         self.batch = batch
         self.faults: list[Exception | None] = [None] * len(batch)
+        self.has_faults = False
         self._columns = columns
         self._maps = dataset._maps
         self._mapped: list[Any] | None = None
@@ -35,6 +36,7 @@ class DecodedBatch:
         for at, value in enumerate(values):
             if isinstance(value, Exception) and self.faults[at] is None:
                 self.faults[at] = value
+                self.has_faults = True
 
     def _map(self, row: Any) -> Any:
         for function in self._maps:

@@ -188,7 +188,6 @@ class Loader:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         while True:
-            before = self._loader.state()
             found = self._loader.next()
             if found is None:
                 self._end_epoch()
@@ -201,7 +200,7 @@ class Loader:
                     decoded = function(decoded)
             except BaseException:
                 # As if it had never been asked for: a state that is taken now comes back to this batch.
-                self._loader.resume(before)
+                self._loader.give_back()
                 raise
             finally:
                 self._python_seconds += time.perf_counter() - started
@@ -227,9 +226,9 @@ class Loader:
     def _settled(self, batch: _native.Batch, epoch: int) -> dict[str, Any]:
         """Fields of a batch, with bad samples treated as the options say."""
         decoded = decode_batch(batch, self._dataset)
-        bad = [at for at, fault in enumerate(decoded.faults) if fault is not None]
-        if not bad:
+        if not decoded.has_faults:
             return decoded.fields()
+        bad = [at for at, fault in enumerate(decoded.faults) if fault is not None]
         if self._on_error == "raise":
             fault = decoded.faults[bad[0]]
             assert fault is not None

@@ -92,6 +92,14 @@ impl Loader {
         self.call(py, |loader| loader.resume(&State::from_json(state)?))
     }
 
+    /// Goes back to before the last batch.
+    fn give_back(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, |loader| {
+            loader.give_back();
+            Ok(())
+        })
+    }
+
     /// Goes to the beginning of an epoch.
     fn set_epoch(&self, py: Python<'_>, epoch: u64) -> PyResult<()> {
         self.call(py, |loader| {

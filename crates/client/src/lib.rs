@@ -26,6 +26,7 @@ mod fork;
 mod listing;
 mod local;
 mod name;
+mod near;
 mod options;
 mod pieces;
 mod region;
@@ -50,6 +51,7 @@ pub use forebay_core::wire::{
 pub use fork::{BeforeFork, tell_before_fork};
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;
+pub use near::bring_near;
 pub use options::{ClientOptions, Credentials, Interrupt};
 pub use pieces::Pieces;
 pub use region::Region;

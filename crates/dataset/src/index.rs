@@ -98,11 +98,16 @@ impl Index {
         let (record, layout, piece) = self.piece_of(number)?;
         let at = at(&record, number);
         let (fields, row) = layout.fields(piece, at)?;
-        let shard = self.head.shard(record.shard)?;
-        shard.check_inside(&fields)?;
+        let bounds = self.head.bounds(record.shard)?;
+        bounds
+            .check_inside(&fields)
+            .map_err(|error| match self.head.shard(record.shard) {
+                Ok(shard) => error.with("shard", shard.name()),
+                Err(_) => error,
+            })?;
         Ok(Sample {
             shard: record.shard,
-            number_in_shard: number - shard.first_sample(),
+            number_in_shard: number - bounds.first_sample,
             row_in_run: row,
             key: layout.key(piece, at)?,
             fields,
@@ -170,13 +175,16 @@ impl Index {
     fn piece_of(&self, sample: u64) -> Result<(PieceRecord, &PieceLayout, &[u8])> {
         let number = self.head.piece_of(sample)?;
         let record = self.head.piece(number)?;
-        let (layout, piece) = self.piece(number)?;
+        let (layout, piece) = self.open(number, &record)?;
         Ok((record, layout, piece))
     }
 
     /// A piece, checked the first time.
     fn piece(&self, number: u32) -> Result<(&PieceLayout, &[u8])> {
-        let record = self.head.piece(number)?;
+        self.open(number, &self.head.piece(number)?)
+    }
+
+    fn open(&self, number: u32, record: &PieceRecord) -> Result<(&PieceLayout, &[u8])> {
         let bytes = record.slice((*self.bytes).as_ref())?;
         let slot = self.layouts.get(number as usize).ok_or_else(piece::damaged)?;
         if let Some(layout) = slot.get() {

@@ -3,10 +3,12 @@
 //! A name is what people write beside a field: `int`, `json`, `tokens:uint16`, `rgb:short=256,crop=224`. A value either owns its memory (pixels) or
 //! says which bytes of the field it is (text, tokens, arrays of numpy), which then are not copied.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebay_core::{Error, Kind, Result};
+use smallvec::{SmallVec, smallvec};
 
 use crate::image::ImageDecoder;
 use crate::json::Json;
@@ -28,7 +30,7 @@ pub enum Decoder {
     /// Numbers of one type, side by side.
     Tokens {
         /// As numpy writes it: `<u2`.
-        dtype: String,
+        dtype: &'static str,
         /// Bytes of one.
         item_bytes: usize,
     },
@@ -55,13 +57,16 @@ pub enum Value {
     Null,
 }
 
+/// Dimensions: mostly few.
+pub type Shape = SmallVec<[usize; 4]>;
+
 /// Numbers of one type in some dimensions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Array {
     /// As numpy writes it: `|u1`, `<f4`.
-    pub dtype: String,
+    pub dtype: Cow<'static, str>,
     /// The dimensions.
-    pub shape: Vec<usize>,
+    pub shape: Shape,
     /// Whether the first dimension runs fastest.
     pub is_fortran: bool,
     /// Where the numbers are.
@@ -173,8 +178,8 @@ impl Decoder {
                     return Err(Error::new(Kind::Corrupt, message).with("bytes", field.len()));
                 }
                 Ok(Value::Array(Array {
-                    dtype: dtype.clone(),
-                    shape: vec![field.len() / item_bytes],
+                    dtype: Cow::Borrowed(dtype),
+                    shape: smallvec![field.len() / item_bytes],
                     is_fortran: false,
                     data: Data::Field(0..field.len()),
                 }))
@@ -210,7 +215,7 @@ fn tokens(name: &str) -> Result<Decoder> {
         }
     };
     Ok(Decoder::Tokens {
-        dtype: code.to_owned(),
+        dtype: code,
         item_bytes,
     })
 }
@@ -264,7 +269,7 @@ mod tests {
         let Value::Array(array) = decoder.decode(&[1, 0, 2, 0]).unwrap() else {
             unreachable!("tokens are arrays")
         };
-        assert_eq!((array.dtype.as_str(), array.shape), ("<u2", vec![2]));
+        assert_eq!((&*array.dtype, &*array.shape), ("<u2", [2].as_slice()));
         assert_eq!(decoder.decode(&[1]).unwrap_err().kind(), Kind::Corrupt);
     }
 

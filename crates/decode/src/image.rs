@@ -7,6 +7,7 @@
 use std::io::Cursor;
 
 use forebay_core::{Error, Kind, Result};
+use smallvec::smallvec;
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
@@ -317,12 +318,12 @@ impl Pixels {
 
     /// Height, width, and channels if there are several.
     pub(crate) fn into_array(self) -> Array {
-        let mut shape = vec![self.height as usize, self.width as usize];
+        let mut shape = smallvec![self.height as usize, self.width as usize];
         if self.channels > 1 {
             shape.push(self.channels);
         }
         Array {
-            dtype: if self.channel_bytes == 2 { "<u2" } else { "|u1" }.to_owned(),
+            dtype: if self.channel_bytes == 2 { "<u2" } else { "|u1" }.into(),
             shape,
             is_fortran: false,
             data: Data::Own(self.bytes),

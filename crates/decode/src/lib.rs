@@ -10,7 +10,7 @@
 //! let decoder = Decoder::parse("int")?;
 //! let values = vec![decoder.decode(b"7")?, decoder.decode(b" 8\n")?];
 //! let packed = pack(&decoder, &values, &[b"7", b" 8\n"], Vec::with_capacity).unwrap();
-//! assert_eq!((packed.dtype.as_str(), packed.shape.as_slice()), ("<i8", [2].as_slice()));
+//! assert_eq!((&*packed.dtype, packed.shape.as_slice()), ("<i8", [2].as_slice()));
 //! assert!(Decoder::parse("rgb:short=256,crop=224").is_ok());
 //! # Ok(())
 //! # }
@@ -26,7 +26,7 @@ mod orientation;
 mod packed;
 mod steps;
 
-pub use decoder::{Array, Data, Decoder, Value};
+pub use decoder::{Array, Data, Decoder, Shape, Value};
 pub use image::{ImageDecoder, PIXELS_MAX_DEFAULT, Pixels};
 pub use json::Json;
 pub use packed::{Packed, pack};

@@ -52,8 +52,8 @@ pub(crate) fn decode(field: &[u8]) -> Result<Value> {
         .filter(|range| range.end <= field.len())
         .ok_or_else(|| damaged("its numbers are cut off"))?;
     Ok(Value::Array(Array {
-        dtype: dtype.to_owned(),
-        shape,
+        dtype: dtype.to_owned().into(),
+        shape: shape.into(),
         is_fortran: order.starts_with("True"),
         data: Data::Field(range),
     }))
@@ -149,7 +149,7 @@ mod tests {
         let Value::Array(array) = decode(&bytes).unwrap() else {
             unreachable!("an array")
         };
-        assert_eq!((array.dtype.as_str(), &*array.shape), ("<f4", [2, 1].as_slice()));
+        assert_eq!((&*array.dtype, &*array.shape), ("<f4", [2, 1].as_slice()));
         assert_eq!(array.bytes(&bytes), [0; 8]);
     }
 

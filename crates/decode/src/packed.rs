@@ -2,15 +2,19 @@
 //!
 //! Numbers become one row each; arrays of equal shape one more dimension in front. Anything else stays a list.
 
-use crate::decoder::{Array, Decoder, Value};
+use std::borrow::Cow;
+
+use smallvec::smallvec;
+
+use crate::decoder::{Array, Decoder, Shape, Value};
 
 /// One array for a field of all samples.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed<M> {
     /// As numpy writes it.
-    pub dtype: String,
+    pub dtype: Cow<'static, str>,
     /// The dimensions; the first one counts samples.
-    pub shape: Vec<usize>,
+    pub shape: Shape,
     /// The numbers.
     pub memory: M,
 }
@@ -38,7 +42,7 @@ pub fn pack(
 
 fn numbers(
     values: &[Value],
-    dtype: &str,
+    dtype: &'static str,
     memory: impl FnOnce(usize) -> Vec<u8>,
     bytes: impl Fn(&Value) -> Option<[u8; 8]>,
 ) -> Option<Packed<Vec<u8>>> {
@@ -46,8 +50,8 @@ fn numbers(
     let mut memory = memory(numbers.len() * 8);
     numbers.iter().for_each(|number| memory.extend_from_slice(number));
     Some(Packed {
-        dtype: dtype.to_owned(),
-        shape: vec![values.len()],
+        dtype: Cow::Borrowed(dtype),
+        shape: smallvec![values.len()],
         memory,
     })
 }
@@ -103,14 +107,14 @@ mod tests {
     #[test]
     fn tokens_of_equal_length_become_rows() {
         let found = packed("tokens:uint8", &[b"abc", b"def"]).unwrap();
-        assert_eq!((found.dtype.as_str(), &*found.shape), ("|u1", [2, 3].as_slice()));
+        assert_eq!((&*found.dtype, &*found.shape), ("|u1", [2, 3].as_slice()));
         assert_eq!(found.memory, b"abcdef");
         assert_eq!(packed("tokens:uint8", &[b"abc", b"de"]), None);
     }
 
     #[test]
     fn no_numbers_are_an_empty_array_and_no_arrays_are_none() {
-        assert_eq!(packed("int", &[]).unwrap().shape, [0]);
+        assert_eq!(*packed("int", &[]).unwrap().shape, [0]);
         assert_eq!(packed("tokens:uint8", &[]), None);
     }
 }

@@ -40,6 +40,8 @@ pub struct Batch {
     pub stats: BatchStats,
     /// Bytes of all fields as they were read.
     pub(crate) read_bytes: u64,
+    /// Memory that it holds until it is handed over: samples and what was decoded.
+    pub(crate) memory_bytes: u64,
     /// Samples that all ranks have consumed after it.
     pub(crate) position_after: u64,
 }
@@ -49,12 +51,6 @@ impl Batch {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.read_bytes
-    }
-
-    /// Memory that it holds until it is handed over: samples and what was decoded.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let samples: u64 = self.samples.iter().map(SampleBytes::bytes).sum();
-        samples + self.columns.iter().map(Column::memory_bytes).sum::<u64>()
     }
 }
 
@@ -88,6 +84,7 @@ impl Assembler {
             bad: Vec::new(),
             stats: BatchStats::default(),
             read_bytes: 0,
+            memory_bytes: 0,
             position_after,
         };
         let mut slots = self.slots(epoch, step)?;
@@ -109,6 +106,8 @@ impl Assembler {
         }
         let started = Instant::now();
         batch.columns = self.decoding.columns(&mut batch.samples, rows);
+        let samples: u64 = batch.samples.iter().map(SampleBytes::bytes).sum();
+        batch.memory_bytes = samples + batch.columns.iter().map(Column::memory_bytes).sum::<u64>();
         batch.stats.work.decode_ns += nanoseconds(started.elapsed());
         Ok(batch)
     }

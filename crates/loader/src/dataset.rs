@@ -5,7 +5,6 @@
 //! share everything, threads and forked children may use it at once. Memory: the index (a view of the node's, shared by all processes of
 //! the host) and about 200 bytes a shard.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_client::{Client, Interrupt, ObjectName, PlannedObject};
@@ -102,7 +101,8 @@ pub(crate) struct Inner {
     pub(crate) index: Index,
     origin: IndexOrigin,
     shards: Vec<ShardPlace>,
-    names: HashMap<Box<str>, Arc<str>>,
+    /// In order.
+    names: Vec<Arc<str>>,
     fields: Vec<String>,
     shape: Arc<Shape>,
     access: Access,
@@ -184,17 +184,13 @@ impl Dataset {
         let shape = shape(&index, &shards)?;
         let access = access(&shards)?;
         let names = index.head().meta().fields.iter();
-        let names: HashMap<Box<str>, Arc<str>> = names
-            .map(|name| (name.as_str().into(), name.as_str().into()))
-            .collect();
+        let mut names: Vec<Arc<str>> = names.map(|name| name.as_str().into()).collect();
+        names.sort_unstable();
+        let is_known = |field: &String| names.iter().any(|name| **name == **field);
         // Where no field has this name, the samples have keys of their own.
-        let is_there = |field: &String| field != KEY_FIELD || names.contains_key(field.as_str());
+        let is_there = |field: &String| field != KEY_FIELD || is_known(field);
         options.fields.retain(is_there);
-        if let Some(unknown) = options
-            .fields
-            .iter()
-            .find(|field| !names.contains_key(field.as_str()))
-        {
+        if let Some(unknown) = options.fields.iter().find(|field| !is_known(field)) {
             let message = "the dataset has no such field; leave it out, or choose one of those that it has";
             let known = index.head().meta().fields.join(" ");
             return Err(Error::new(Kind::InvalidInput, message)
@@ -366,7 +362,10 @@ impl Inner {
     }
 
     pub(crate) fn field_name(&self, name: &str) -> Arc<str> {
-        self.names.get(name).map_or_else(|| name.into(), Arc::clone)
+        match self.names.binary_search_by(|known| (**known).cmp(name)) {
+            Ok(at) => Arc::clone(&self.names[at]),
+            Err(_) => name.into(),
+        }
     }
 }
 

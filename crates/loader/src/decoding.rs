@@ -184,6 +184,10 @@ fn columns(
         for (at, sample) in samples.iter_mut().enumerate() {
             if !needs(at) {
                 sample.fields.retain(|other| *other.name() != field.field);
+                if sample.fields.is_empty() {
+                    // Given back by the thread that took it: memory that another thread gives back is dear.
+                    sample.fields = Vec::new();
+                }
             }
         }
         columns.push(column);

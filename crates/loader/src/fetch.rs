@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use forebay_client::{Item, ItemRange, Sources, View};
+use forebay_client::{Item, ItemRange, Sources, View, bring_near};
 use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
 use forebay_dataset::index::{Field, Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
@@ -57,6 +57,22 @@ enum Bytes<'a> {
     At(u64, &'a View),
     /// In what the node answered.
     Asked(&'a Run, &'a Result<View>),
+}
+
+impl Bytes<'_> {
+    /// Says to the processor that a sample is about to be read.
+    fn bring_near(&self, sample: &Sample<'_>) {
+        let (start, view) = match *self {
+            Self::At(start, view) => (start, view),
+            Self::Asked(run, Ok(view)) => (run.start, view),
+            Self::None | Self::Asked(_, Err(_)) => return,
+        };
+        for field in &sample.fields {
+            let first = field.offset.saturating_sub(start) as usize;
+            let end = first.saturating_add(field.bytes as usize).min(view.len());
+            bring_near(view.get(first..end).unwrap_or_default());
+        }
+    }
 }
 
 /// Reads these samples of a dataset; each has a result of its own.
@@ -124,11 +140,15 @@ fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&H
         add(&mut fetched.sources, view.sources());
     }
     fetched.samples.reserve(numbers.len());
+    let bytes_of = |at: usize| match here.as_ref().and_then(|here| here[at].as_ref()) {
+        Some((start, view)) => Bytes::At(*start, view),
+        None => run_of[at].map_or(Bytes::None, |run| Bytes::Asked(&runs[run], &views[run])),
+    };
     for (at, (number, sample)) in numbers.iter().zip(&samples).enumerate() {
-        let bytes = match here.as_ref().and_then(|here| here[at].as_ref()) {
-            Some((start, view)) => Bytes::At(*start, view),
-            None => run_of[at].map_or(Bytes::None, |run| Bytes::Asked(&runs[run], &views[run])),
-        };
+        if let Some(next) = samples.get(at + 1) {
+            bytes_of(at + 1).bring_near(next);
+        }
+        let bytes = bytes_of(at);
         fetched.samples.push(cut(dataset, source, *number, sample, bytes));
     }
     fetched.read_ns = nanoseconds(answered - asked);

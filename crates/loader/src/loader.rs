@@ -36,6 +36,8 @@ pub struct Loader {
     /// Where the consumer stands.
     epoch: u64,
     position: u64,
+    /// The same before the last batch.
+    before: (u64, u64),
     pipeline: Option<Pipeline>,
     stats: LoaderStats,
     /// The same when the epoch began.
@@ -98,6 +100,7 @@ impl Loader {
             datasets: datasets.into(),
             epoch: options.epoch,
             position: 0,
+            before: (options.epoch, 0),
             options,
             pipeline: None,
             stats: LoaderStats::default(),
@@ -142,6 +145,7 @@ impl Loader {
         };
         batch.stats.user_ns = user_ns;
         batch.stats.waited(wait_ns, was_ready);
+        self.before = (self.epoch, self.position);
         (self.epoch, self.position) = (batch.epoch, batch.position_after);
         self.stats.count(
             &batch.stats,
@@ -177,6 +181,7 @@ impl Loader {
         );
         self.epoch += 1;
         self.position = 0;
+        self.before = (self.epoch, 0);
     }
 
     /// Ends the threads; the next batch starts them again, where the consumer stands.
@@ -240,7 +245,14 @@ impl Loader {
         if (self.epoch, self.position) != (epoch, 0) {
             self.stop();
             (self.epoch, self.position) = (epoch, 0);
+            self.before = (epoch, 0);
         }
+    }
+
+    /// Goes back to before the last batch, as if it had never been asked for.
+    pub fn give_back(&mut self) {
+        self.stop();
+        (self.epoch, self.position) = self.before;
     }
 
     /// Where the consumer stands: what was handed over, by all ranks together.
@@ -258,6 +270,7 @@ impl Loader {
         self.stop();
         self.course = Arc::new(course);
         (self.epoch, self.position) = (state.epoch, state.position);
+        self.before = (state.epoch, state.position);
         Ok(())
     }
 

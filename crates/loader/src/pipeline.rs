@@ -5,6 +5,9 @@
 //! handed over (`batches_ahead`), and bytes that are ready (`ready_bytes_max`; one batch is always allowed). The first batch is made alone: it should have
 //! the lake for itself.
 //!
+//! Waking a thread costs as much as some samples do, so nobody is woken in vain: the consumer by the batch that it waits for, fetchers when one of them waits,
+//! and whoever reads ahead when the consumer has come a good way ([`prefetch::Ahead::look_every`]).
+//!
 //! What has to be decoded is decoded by a pool of its own (`decoding.rs`), while its fetcher waits.
 //!
 //! Life cycle: started by the loader when a batch is asked for, closed and joined when it is dropped; a call to the node that is under way
@@ -74,13 +77,17 @@ pub(crate) struct Pipeline {
 pub(crate) struct Shared {
     pub(crate) job: Job,
     line: Mutex<Line>,
-    /// Something was put into the line.
+    /// The batch that the consumer waits for is there.
     filled: Condvar,
-    /// Something was taken from it.
-    taken: Condvar,
+    /// There is room for another batch.
+    room: Condvar,
+    /// The first batch was made, or the consumer has moved on.
+    moved: Condvar,
     pub(crate) prefetched: [AtomicU64; 5],
     decoding: Arc<Decoding>,
     pub(crate) held: Arc<Held>,
+    /// Positions that the consumer goes before somebody looks whether more can be read ahead.
+    look_every: u64,
     report: Report,
 }
 
@@ -96,6 +103,11 @@ struct Line {
     ready_bytes: u64,
     /// Where the consumer stands: epoch and position.
     consumed: (u64, u64),
+    /// Positions that it has gone since somebody looked whether more can be read ahead.
+    unseen: u64,
+    /// Fetchers that wait for room.
+    idle_fetchers: usize,
+    is_awaited: bool,
     closed: bool,
 }
 
@@ -119,6 +131,9 @@ impl Pipeline {
             entries: BTreeMap::new(),
             ready_bytes: 0,
             consumed: (job.epoch, job.position),
+            unseen: 0,
+            idle_fetchers: 0,
+            is_awaited: false,
             closed: false,
         };
         let decoding = Arc::new(Decoding::new(&job.options.decode));
@@ -132,17 +147,19 @@ impl Pipeline {
             .map(|(plan, dataset)| Rounds::begin(dataset, plan))
             .collect();
         let node_ram_bytes = rounds.iter().map(|rounds| rounds.node_ram_bytes).min().flatten();
+        let ahead = prefetch::Ahead::new(&job, &rounds);
         let shared = Arc::new(Shared {
             job,
             held: Held::start(node_ram_bytes),
             line: Mutex::new(line),
             filled: Condvar::new(),
-            taken: Condvar::new(),
+            room: Condvar::new(),
+            moved: Condvar::new(),
             prefetched: Default::default(),
             decoding,
+            look_every: ahead.as_ref().map_or(u64::MAX, prefetch::Ahead::look_every),
             report: Report::default(),
         });
-        let ahead = prefetch::Ahead::new(&shared.job, &rounds);
         let mut pipeline = Self {
             shared,
             threads: Vec::new(),
@@ -187,12 +204,14 @@ impl Pipeline {
         let head = line.head;
         let was_ready = line.entries.contains_key(&head);
         while !line.entries.contains_key(&head) {
-            let (again, _) = self
-                .shared
-                .filled
-                .wait_timeout(line, WAIT_SLICE)
-                .unwrap_or_else(PoisonError::into_inner);
+            line.is_awaited = true;
+            let waited = self.shared.filled.wait_timeout(line, WAIT_SLICE);
+            let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
             line = again;
+            line.is_awaited = false;
+            if !time.timed_out() {
+                continue;
+            }
             if interrupt.is_some_and(|interrupt| interrupt()) {
                 let message = "interrupted while waiting for a batch";
                 return Err(Error::new(Kind::Cancelled, message));
@@ -206,16 +225,25 @@ impl Pipeline {
         }
         let entry = line.entries.remove(&head);
         line.head += 1;
+        let was_seen = line.unseen < self.shared.look_every;
         match &entry {
             Some(Ok(Entry::Batch(batch))) => {
-                line.ready_bytes -= batch.memory_bytes();
+                line.ready_bytes -= batch.memory_bytes;
+                line.unseen += batch.position_after.saturating_sub(line.consumed.1);
                 line.consumed = (batch.epoch, batch.position_after);
             }
             Some(Ok(Entry::End(epoch))) => line.consumed = (epoch + 1, 0),
             _ => {}
         }
+        let has_moved = was_seen && line.unseen >= self.shared.look_every;
+        let has_idle = line.idle_fetchers > 0 && line.has_room(&self.shared.job.options);
         drop(line);
-        self.shared.taken.notify_all();
+        if has_idle {
+            self.shared.room.notify_one();
+        }
+        if has_moved {
+            self.shared.moved.notify_all();
+        }
         Ok(Next {
             entry: entry.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an entry has left the line"))),
             wait_ns: nanoseconds(started.elapsed()),
@@ -255,7 +283,8 @@ impl Drop for Pipeline {
         }
         self.shared.lock().closed = true;
         self.shared.decoding.close();
-        self.shared.taken.notify_all();
+        self.shared.room.notify_all();
+        self.shared.moved.notify_all();
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the loader has panicked");
@@ -290,12 +319,19 @@ impl Shared {
             };
             let mut line = self.lock();
             if let Ok(Entry::Batch(batch)) = &entry {
-                line.ready_bytes += batch.memory_bytes();
+                line.ready_bytes += batch.memory_bytes;
             }
             line.entries.insert(ticket.number, entry);
+            let is_awaited = line.is_awaited && line.head == ticket.number;
             drop(line);
-            self.filled.notify_all();
-            self.taken.notify_all();
+            if is_awaited {
+                self.filled.notify_one();
+            }
+            if ticket.number == 0 {
+                // Others have waited until it was made.
+                self.room.notify_all();
+                self.moved.notify_all();
+            }
             self.report.send(&self.job.datasets, REPORT_EVERY);
         }
     }
@@ -308,9 +344,15 @@ impl Shared {
                 return None;
             }
             if line.has_room(&self.job.options) {
-                return Some(line.ticket(self.job.course.epoch_samples(), self.job.options.ranks()));
+                let ticket = line.ticket(self.job.course.epoch_samples(), self.job.options.ranks());
+                if line.idle_fetchers > 0 && line.has_room(&self.job.options) {
+                    self.room.notify_one();
+                }
+                return Some(ticket);
             }
-            line = self.taken.wait(line).unwrap_or_else(PoisonError::into_inner);
+            line.idle_fetchers += 1;
+            line = self.room.wait(line).unwrap_or_else(PoisonError::into_inner);
+            line.idle_fetchers -= 1;
         }
     }
 
@@ -318,24 +360,28 @@ impl Shared {
     pub(crate) fn consumed(&self) -> Option<(u64, u64)> {
         let mut line = self.lock();
         while !line.closed && line.head == 0 && line.entries.is_empty() {
-            line = self.taken.wait(line).unwrap_or_else(PoisonError::into_inner);
+            line = self.moved.wait(line).unwrap_or_else(PoisonError::into_inner);
         }
         (!line.closed).then_some(line.consumed)
     }
 
-    /// Waits until the consumer stands elsewhere than there, and gives back what is held for it if that takes long.
-    pub(crate) fn wait_consumed(&self, before: (u64, u64)) {
+    /// Waits until the consumer has come a good way since the last call, or for [`held::IDLE`]; if it has not moved at all by then, what is held for it is given back.
+    pub(crate) fn wait_moved(&self) {
         let mut line = self.lock();
-        while !line.closed && line.consumed == before {
-            let waited = self.taken.wait_timeout(line, held::IDLE);
+        let before = line.consumed;
+        while !line.closed && line.unseen < self.look_every {
+            let waited = self.moved.wait_timeout(line, held::IDLE);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
             line = again;
             if time.timed_out() && line.consumed == before {
                 drop(line);
                 self.held.clear();
                 line = self.lock();
+            } else if time.timed_out() {
+                break;
             }
         }
+        line.unseen = 0;
     }
 }
 
@@ -385,6 +431,9 @@ mod tests {
             entries: BTreeMap::new(),
             ready_bytes: 0,
             consumed: (0, 0),
+            unseen: 0,
+            idle_fetchers: 0,
+            is_awaited: false,
             closed: false,
         };
         assert!(line.has_room(&options));

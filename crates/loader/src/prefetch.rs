@@ -28,6 +28,8 @@ use stretch::SourceAhead;
 pub(crate) const THREADS: usize = 8;
 /// What `Prefetch::Auto` takes at most: one part in this many of the node's RAM.
 const AUTO_RAM_SHARE: u64 = 4;
+/// While the consumer goes through what is read ahead, somebody looks so often whether there is room for more.
+const LOOKS: u64 = 32;
 /// Without shuffling what is read ahead is about half of this.
 const SMALL_SHARDS_BYTES: u64 = 256 << 20;
 
@@ -37,6 +39,7 @@ pub(crate) struct Ahead {
     sources: Vec<SourceAhead>,
     /// Ranges of windows that were begun.
     waiting: VecDeque<Range>,
+    look_every: u64,
 }
 
 /// The life of a prefetching thread.
@@ -63,8 +66,7 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
     }
 }
 
-/// The next range; waits until the consumer has moved on if there is none. One thread waits, the others stand in line behind it: they
-/// need not be woken for every batch.
+/// The next range; waits until the consumer has moved on if there is none. One thread waits, the others stand in line behind it.
 fn next(shared: &Shared, ahead: &Mutex<Ahead>) -> Option<Range> {
     let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
@@ -72,7 +74,7 @@ fn next(shared: &Shared, ahead: &Mutex<Ahead>) -> Option<Range> {
         if let Some(next) = ahead.next(consumed, &shared.held) {
             return Some(next);
         }
-        shared.wait_consumed(consumed);
+        shared.wait_moved();
     }
 }
 
@@ -82,6 +84,7 @@ impl Ahead {
         let plans = job.course.plans();
         let share = plans.len().max(1) as u64;
         let mut sources = Vec::with_capacity(plans.len());
+        let mut look_every = u64::MAX;
         for (source, ((plan, dataset), rounds)) in
             plans.iter().zip(job.datasets.iter()).zip(rounds).enumerate()
         {
@@ -99,6 +102,8 @@ impl Ahead {
                 dataset,
                 (bytes_max / share).max(window_bytes.min(dataset.bytes())),
             );
+            let samples_ahead = samples_of(bytes_max / share / LOOKS, plan, dataset);
+            look_every = look_every.min(samples_ahead.max(1));
             let standing = job.course.standing(source, job.epoch, job.position);
             let rank = (job.options.rank, job.options.world_size.max(1));
             sources.push(SourceAhead::new(dataset, plan, standing, bytes_max / share, rank));
@@ -107,7 +112,13 @@ impl Ahead {
             course: Arc::clone(&job.course),
             sources,
             waiting: VecDeque::new(),
+            look_every,
         })
+    }
+
+    /// How many positions the consumer goes on before it is worth a look whether more can be asked for.
+    pub(crate) fn look_every(&self) -> u64 {
+        self.look_every
     }
 
     /// The next range to ask for; `None` until the consumer has moved on. What is behind it is given back.
@@ -134,14 +145,23 @@ impl Ahead {
     }
 }
 
+/// About how many samples have so many bytes.
+fn samples_of(bytes: u64, plan: &Plan, dataset: &Inner) -> u64 {
+    scale(bytes, plan.shape().samples(), dataset.bytes())
+}
+
+/// `number` times `by` in `whole`.
+fn scale(number: u64, by: u64, whole: u64) -> u64 {
+    (u128::from(number) * u128::from(by) / u128::from(whole.max(1))) as u64
+}
+
 /// About how large a window is.
 fn window_bytes(plan: &Plan, dataset: &Inner) -> u64 {
     let bytes = dataset.bytes();
-    let samples = plan.shape().samples().max(1);
     match plan.options().shuffle {
         Shuffle::Window(window) => match window.span {
             Span::Bytes(bytes) => bytes,
-            Span::Samples(count) => (u128::from(bytes) * u128::from(count) / u128::from(samples)) as u64,
+            Span::Samples(count) => scale(count, bytes, plan.shape().samples()),
         },
         Shuffle::Global => bytes,
         // Without shuffling a window is a shard, and there may be many small ones.

@@ -46,7 +46,7 @@ fn sixteen_bits_are_kept_as_stored_and_cut_to_eight_otherwise() {
     );
     let stored = decode("image", &deep).unwrap().into_array();
     assert_eq!(
-        (stored.dtype.as_str(), stored.bytes(&[])),
+        (&*stored.dtype, stored.bytes(&[])),
         ("<u2", [0x34, 0x12, 0x00, 0xff].as_slice())
     );
     assert_eq!(decode("gray", &deep).unwrap().bytes, [0x12, 0xff]);

@@ -5,8 +5,8 @@ use std::ops::Range;
 use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::{
-    FORMAT_VERSION, HEADER_BYTES, MAGIC, META_BYTES_MAX, NO_VERSION, PIECE_BYTES, SECTION_BYTES, SECTIONS,
-    SHARD_BYTES, Shard,
+    Bounds, FORMAT_VERSION, HEADER_BYTES, MAGIC, META_BYTES_MAX, NO_VERSION, PIECE_BYTES, SECTION_BYTES,
+    SECTIONS, SHARD_BYTES, Shard,
 };
 use crate::index::bytes::Cursor;
 use crate::index::piece::damaged;
@@ -106,6 +106,16 @@ pub(super) fn sections(bytes: &[u8], header: &Header) -> Result<[Range<usize>; 4
 }
 
 /// The row of a shard.
+pub(super) fn bounds(row: &[u8]) -> Option<Bounds> {
+    let mut cursor = Cursor::new(row);
+    cursor.u64()?; // Bytes as they are stored.
+    let (stream_bytes, first_sample) = (cursor.u64()?, cursor.u64()?);
+    Some(Bounds {
+        stream_bytes,
+        first_sample,
+    })
+}
+
 pub(super) fn shard<'a>(row: &'a [u8], names: &'a [u8]) -> Option<Shard<'a>> {
     let mut cursor = Cursor::new(row);
     let (bytes, stream_bytes) = (cursor.u64()?, cursor.u64()?);
