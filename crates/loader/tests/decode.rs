@@ -44,10 +44,7 @@ fn numbers(batch: &Batch) -> Vec<i64> {
     let Column::Packed(packed) = &batch.columns[1] else {
         unreachable!("numbers are packed")
     };
-    assert_eq!(
-        (packed.dtype.as_str(), packed.shape[0]),
-        ("<i8", batch.samples.len())
-    );
+    assert_eq!((&*packed.dtype, packed.shape[0]), ("<i8", batch.samples.len()));
     let (numbers, _) = packed.memory.as_chunks::<8>();
     numbers.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect()
 }
@@ -150,7 +147,7 @@ fn cuts(loader: &mut Loader) -> Vec<Vec<u8>> {
         let Column::Packed(packed) = &batch.columns[0] else {
             unreachable!("pictures of one size are packed")
         };
-        assert_eq!(packed.shape, [batch.samples.len(), 4, 4]);
+        assert_eq!(*packed.shape, [batch.samples.len(), 4, 4]);
         found.extend(packed.memory.chunks(16).map(<[u8]>::to_vec));
     }
     found
