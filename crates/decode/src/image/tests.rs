@@ -32,7 +32,7 @@ fn channels_are_as_stored_or_as_asked_for() {
     assert_eq!(decode("gray", &rgba).unwrap().bytes, [18, 124]);
     let grey = png(2, 1, png::ColorType::Grayscale, png::BitDepth::Eight, &[7, 9]);
     assert_eq!(decode("rgb", &grey).unwrap().bytes, [7, 7, 7, 9, 9, 9]);
-    assert_eq!(decode("image", &grey).unwrap().into_array().shape, [1, 2]);
+    assert_eq!(*decode("image", &grey).unwrap().into_array().shape, [1, 2]);
 }
 
 #[test]
