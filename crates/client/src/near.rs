@@ -21,6 +21,6 @@ pub fn bring_near(bytes: &[u8]) {
     }
 }
 
-/// Says that these bytes are about to be read, which helps only on other processors.
+/// Nothing: stable Rust has the instruction for x86-64 alone.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn bring_near(_bytes: &[u8]) {}

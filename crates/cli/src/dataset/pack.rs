@@ -326,7 +326,7 @@ fn check(to: &Opened, records: &[ShardRecord], context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Says what is there now; of the shards how many are new, and their bytes.
+/// Says what is there now: how many of the shards are new, and the bytes of all.
 fn tell(shown: &str, plan: &Plan, samples: u64, (written, bytes): (usize, u64), context: &Context) {
     let shards = plan.shards.len();
     context.output.data(&serde_json::json!({

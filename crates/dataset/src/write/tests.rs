@@ -36,6 +36,13 @@ fn columns() -> Vec<MdsColumn> {
 fn write(format: &PackFormat, samples: &[Owned]) -> Vec<u8> {
     let sizes: Vec<u64> = samples.iter().map(|sample| size(format, sample)).collect();
     let expected = format.overhead_bytes(sizes.len() as u64) + sizes.iter().sum::<u64>();
+    let (shard, _) = finished(format, sizes, samples);
+    assert_eq!(shard.len() as u64, expected, "{format:?}");
+    shard
+}
+
+/// A shard of these samples, and the writer that has finished it.
+fn finished(format: &PackFormat, sizes: Vec<u64>, samples: &[Owned]) -> (Vec<u8>, Box<dyn ShardWriter>) {
     let mut shard = Vec::new();
     let mut out = |bytes: &[u8]| {
         shard.extend_from_slice(bytes);
@@ -53,8 +60,7 @@ fn write(format: &PackFormat, samples: &[Owned]) -> Vec<u8> {
             .unwrap();
     }
     writer.finish(&mut out).unwrap();
-    assert_eq!(shard.len() as u64, expected, "{format:?}");
-    shard
+    (shard, writer)
 }
 
 fn size(format: &PackFormat, (key, fields): &Owned) -> u64 {
@@ -111,24 +117,8 @@ fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
 /// A shard of all samples, and what it was before.
 fn compressed(format: &PackFormat) -> (Vec<u8>, Option<RawShard>) {
     let sizes = samples().iter().map(|sample| size(format, sample)).collect();
-    let mut shard = Vec::new();
-    let mut out = |bytes: &[u8]| {
-        shard.extend_from_slice(bytes);
-        Ok(())
-    };
-    let mut writer = format.writer(sizes);
-    writer.start(&mut out).unwrap();
-    for (key, fields) in &samples() {
-        let fields: Vec<(&str, &[u8])> = fields
-            .iter()
-            .map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
-            .collect();
-        writer
-            .sample(&PackSample { key, fields: &fields }, &mut out)
-            .unwrap();
-    }
-    writer.finish(&mut out).unwrap();
-    assert!(writer.finish(&mut out).is_err());
+    let (shard, mut writer) = finished(format, sizes, &samples());
+    assert!(writer.finish(&mut |_| Ok(())).is_err());
     (shard, writer.raw())
 }
 
