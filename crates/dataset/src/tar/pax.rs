@@ -2,9 +2,40 @@
 
 use forebay_core::{Error, Kind, Result};
 
-/// What PAX records say about a member, as far as it matters here. `None` means that they say nothing.
+/// What records say about one keyword.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Said<T> {
+    #[default]
+    Nothing,
+    /// Its value is empty: what was said before does not count.
+    TakenBack,
+    Value(T),
+}
+
+impl<T: Clone> Said<T> {
+    /// This, and where it says nothing, what the global headers say.
+    fn over(self, global: &Self) -> Option<T> {
+        match (self, global) {
+            (Self::Value(value), _) => Some(value),
+            (Self::Nothing, Self::Value(value)) => Some(value.clone()),
+            (Self::TakenBack, _) | (Self::Nothing, Self::Nothing | Self::TakenBack) => None,
+        }
+    }
+}
+
+/// The records of some headers, as far as they matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pax {
+    path: Said<Vec<u8>>,
+    link: Said<Vec<u8>>,
+    size: Said<u64>,
+    sparse: bool,
+    sparse_path: Said<Vec<u8>>,
+}
+
+/// What all records together say about a member. `None` means that its plain header counts.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
@@ -27,14 +58,16 @@ impl Pax {
     }
 
     fn set(&mut self, keyword: &[u8], value: &[u8]) -> Result<()> {
-        let given = (!value.is_empty()).then(|| value.to_vec());
+        let given = if value.is_empty() {
+            Said::TakenBack
+        } else {
+            Said::Value(value.to_vec())
+        };
         match keyword {
             b"path" => self.path = given,
             b"linkpath" => self.link = given,
-            b"size" => {
-                let size = given.map(|digits| decimal(&digits).ok_or_else(damaged));
-                self.size = size.transpose()?;
-            }
+            b"size" if value.is_empty() => self.size = Said::TakenBack,
+            b"size" => self.size = Said::Value(decimal(value).ok_or_else(damaged)?),
             b"GNU.sparse.name" => {
                 self.sparse = true;
                 self.sparse_path = given;
@@ -45,14 +78,14 @@ impl Pax {
         Ok(())
     }
 
-    /// These records, and where they say nothing, those of the global headers.
-    pub(super) fn over(self, global: &Self) -> Self {
-        Self {
-            path: self.path.or_else(|| global.path.clone()),
-            link: self.link.or_else(|| global.link.clone()),
-            size: self.size.or(global.size),
+    /// These records of a member, and where they say nothing, those of the global headers.
+    pub(super) fn over(self, global: &Self) -> Extended {
+        Extended {
+            path: self.path.over(&global.path),
+            link: self.link.over(&global.link),
+            size: self.size.over(&global.size),
             sparse: self.sparse || global.sparse,
-            sparse_path: self.sparse_path.or_else(|| global.sparse_path.clone()),
+            sparse_path: self.sparse_path.over(&global.sparse_path),
         }
     }
 }
@@ -97,16 +130,27 @@ mod tests {
     #[test]
     fn known_keywords_are_taken_and_others_passed_over() {
         let pax = read(b"20 path=a long name\n13 size=1234\n30 mtime=1700000000.123456789\n\0\0").unwrap();
-        assert_eq!(pax.path.as_deref(), Some(b"a long name".as_slice()));
-        assert_eq!(pax.size, Some(1234));
-        assert!(!pax.sparse);
+        let found = pax.over(&Pax::default());
+        assert_eq!(found.path.as_deref(), Some(b"a long name".as_slice()));
+        assert_eq!(found.size, Some(1234));
+        assert!(!found.sparse);
     }
 
     #[test]
     fn an_empty_value_takes_a_global_one_back() {
+        let global = read(b"10 path=a\n14 linkpath=b\n10 size=5\n").unwrap();
+        let found = read(b"8 path=\n8 size=\n").unwrap().over(&global);
+        assert_eq!((found.path, found.size), (None, None));
+        assert_eq!(found.link.as_deref(), Some(b"b".as_slice()));
+        // The next member has it again.
+        assert_eq!(Pax::default().over(&global).size, Some(5));
+    }
+
+    #[test]
+    fn an_empty_value_takes_back_what_the_same_headers_said() {
         let mut pax = read(b"10 path=a\n").unwrap();
         pax.read(b"8 path=\n").unwrap();
-        assert_eq!(pax.path, None);
+        assert_eq!(pax.over(&Pax::default()).path, None);
     }
 
     #[test]
