@@ -2,14 +2,21 @@
 //!
 //! A [`Filter`] holds if all conditions of one of its groups hold. A value that is null, or that cannot be compared, satisfies no condition. Beside values it
 //! can be asked about bounds ([`Condition::may_hold`]): the smallest and largest value of many rows tell whether one of them could satisfy it, so that row
-//! groups and pages are passed over unread. Dates and times are compared with text in ISO 8601.
+//! groups and pages are passed over unread. Dates and times are compared with text in ISO 8601 (`filter/time.rs`), decimal numbers by their digits
+//! (`filter/decimal.rs`).
+
+mod decimal;
+mod time;
 
 use std::cmp::Ordering;
 
 use forebay_core::{Error, Kind, Result};
 
+pub use decimal::Decimal;
+use time::ticks;
+
 use crate::index::Value;
-use crate::parquet::ValueKind;
+use crate::parquet::{ValueKind, half};
 
 /// Conditions of a filter, at most.
 const CONDITIONS_MAX: usize = 1024;
@@ -60,6 +67,8 @@ impl Operator {
 pub enum Scalar {
     /// A whole number, and a truth as 0 or 1.
     Int(i128),
+    /// A decimal number, of any length and not rounded.
+    Decimal(Decimal),
     /// Another number.
     Float(f64),
     /// A text, a date or a time.
@@ -75,13 +84,14 @@ impl Scalar {
         Some(match kind {
             ValueKind::Text => Self::Text(std::str::from_utf8(bytes).ok()?.to_owned()),
             ValueKind::Bytes => Self::Bytes(bytes.to_vec()),
-            ValueKind::Decimal(_) => Self::Float(std::str::from_utf8(bytes).ok()?.parse().ok()?),
+            ValueKind::Decimal(_) => Self::Decimal(Decimal::parse(std::str::from_utf8(bytes).ok()?)?),
             ValueKind::Date => Self::Int(signed(bytes)?),
             ValueKind::TimestampMs | ValueKind::TimestampUs | ValueKind::TimestampNs => {
                 Self::Int(signed(bytes)?)
             }
             ValueKind::Int(_) => Self::Int(signed(bytes)?),
             ValueKind::Bool | ValueKind::Uint(_) => Self::Int(unsigned(bytes)?),
+            ValueKind::Float(2) => Self::Float(half(u16::from_le_bytes(bytes.try_into().ok()?))),
             ValueKind::Float(4) => Self::Float(f32::from_le_bytes(bytes.try_into().ok()?).into()),
             ValueKind::Float(8) => Self::Float(f64::from_le_bytes(bytes.try_into().ok()?)),
             ValueKind::Float(_) | ValueKind::Unsupported => return None,
@@ -104,6 +114,11 @@ impl Scalar {
             (Self::Float(one), Self::Float(two)) => one.partial_cmp(two),
             (Self::Int(one), Self::Float(two)) => int_and_float(*one, *two),
             (Self::Float(one), Self::Int(two)) => int_and_float(*two, *one).map(Ordering::reverse),
+            (Self::Decimal(one), Self::Decimal(two)) => Some(one.cmp(two)),
+            (Self::Decimal(one), Self::Int(two)) => Some(one.cmp(&(*two).into())),
+            (Self::Int(one), Self::Decimal(two)) => Some(Decimal::from(*one).cmp(two)),
+            (Self::Decimal(one), Self::Float(two)) => one.compare_float(*two),
+            (Self::Float(one), Self::Decimal(two)) => two.compare_float(*one).map(Ordering::reverse),
             (Self::Text(one), Self::Text(two)) => Some(one.cmp(two)),
             (Self::Bytes(one), Self::Bytes(two)) => Some(one.cmp(two)),
             (Self::Text(one), Self::Bytes(two)) => Some(one.as_bytes().cmp(two)),
@@ -112,9 +127,19 @@ impl Scalar {
         }
     }
 
-    /// The same in the terms of a column: a date as days, a time as ticks since 1970.
+    /// A number as its digits.
+    fn in_digits(&self) -> Option<Decimal> {
+        match self {
+            Self::Int(number) => Some((*number).into()),
+            Self::Float(number) => Decimal::of_float(*number),
+            _ => None,
+        }
+    }
+
+    /// The same in the terms of a column: a date as days, a time as ticks since 1970, numbers for decimals as digits.
     fn in_terms_of(&self, kind: ValueKind) -> Result<Self> {
         let per_second = match kind {
+            ValueKind::Decimal(_) => return Ok(self.in_digits().map_or(self.clone(), Self::Decimal)),
             ValueKind::Date => None,
             ValueKind::TimestampMs => Some(1_000),
             ValueKind::TimestampUs => Some(1_000_000),
@@ -154,63 +179,6 @@ fn signed(bytes: &[u8]) -> Option<i128> {
     Some(i128::from_le_bytes(wide))
 }
 
-/// Days since 1970, or ticks if it says how many a second has.
-fn ticks(text: &str, per_second: Option<i128>) -> Option<i128> {
-    let (date, time) = match text.split_once(['T', ' ']) {
-        Some((date, time)) => (date, Some(time)),
-        None => (text, None),
-    };
-    let mut parts = date.splitn(3, '-').map(str::parse::<i128>);
-    let mut next = || parts.next()?.ok();
-    let (year, month, day) = (next()?, next()?, next()?);
-    if !(1..=12).contains(&month) || !(0..=9999).contains(&year) || !(1..=days_of(year, month)).contains(&day)
-    {
-        return None;
-    }
-    let year = year - i128::from(month <= 2);
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = 365 * year + year / 4 - year / 100 + year / 400 + of_year - 719_468;
-    let Some(per_second) = per_second else {
-        return time.is_none().then_some(days);
-    };
-    let (clock, fraction) = time.map_or(("0:0:0", ""), |time| time.split_once('.').unwrap_or((time, "")));
-    let mut parts = clock.splitn(3, ':').map(str::parse::<i128>);
-    let mut next = || parts.next().unwrap_or(Ok(0)).ok();
-    let (hour, minute, second) = (next()?, next()?, next()?);
-    if !(0..24).contains(&hour) || !(0..60).contains(&minute) || !(0..60).contains(&second) {
-        return None;
-    }
-    let digits = u32::try_from(fraction.len())
-        .ok()
-        .filter(|digits| *digits <= 18)?;
-    if !fraction.bytes().all(|digit| digit.is_ascii_digit()) {
-        return None;
-    }
-    let fraction: i128 = if fraction.is_empty() {
-        0
-    } else {
-        fraction.parse().ok()?
-    };
-    let (fraction, unit) = (fraction * per_second, 10_i128.pow(digits));
-    // Between two ticks of the column lies no time to compare with.
-    if fraction % unit != 0 {
-        return None;
-    }
-    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
-    Some(seconds * per_second + fraction / unit)
-}
-
-/// The days of a month.
-fn days_of(year: i128, month: i128) -> i128 {
-    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
-    match month {
-        2 if is_leap => 29,
-        2 => 28,
-        4 | 6 | 9 | 11 => 30,
-        _ => 31,
-    }
-}
-
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
@@ -244,7 +212,7 @@ impl Condition {
     }
 
     fn is_comparable(&self, value: &Scalar) -> bool {
-        let kind = |scalar: &Scalar| matches!(scalar, Scalar::Int(_) | Scalar::Float(_));
+        let kind = |scalar: &Scalar| matches!(scalar, Scalar::Int(_) | Scalar::Float(_) | Scalar::Decimal(_));
         self.values.iter().all(|other| kind(other) == kind(value))
     }
 
@@ -357,7 +325,14 @@ mod tests {
     #[test]
     fn bounds_never_pass_over_a_value_that_satisfies() {
         let numbers: Vec<Scalar> = (-2..=2)
-            .flat_map(|number| [Scalar::Int(number), Scalar::Float(number as f64 + 0.5)])
+            .flat_map(|number| {
+                let decimal = Decimal::parse(&format!("{number}.30")).unwrap();
+                [
+                    Scalar::Int(number),
+                    Scalar::Float(number as f64 + 0.5),
+                    Scalar::Decimal(decimal),
+                ]
+            })
             .collect();
         for operator in OPERATORS {
             for other in &numbers {
@@ -387,6 +362,40 @@ mod tests {
         let large = (1_i128 << 53) + 1;
         assert!(!one("==", &[Scalar::Float((1_u64 << 53) as f64)]).holds(&Scalar::Int(large)));
         assert!(one(">", &[Scalar::Float((1_u64 << 53) as f64)]).holds(&Scalar::Int(large)));
+    }
+
+    #[test]
+    fn decimals_are_compared_by_all_their_digits() {
+        let kind = ValueKind::Decimal(2);
+        let holds = |row: &str, operator: &str, value: Scalar| {
+            let value = value.in_terms_of(kind).unwrap();
+            one(operator, &[value]).holds(&Scalar::of_row(kind, row.as_bytes()).unwrap())
+        };
+        let large = 9_007_199_254_740_993;
+        for (row, is_equal) in [("9007199254740993.00", true), ("9007199254740992.00", false)] {
+            assert_eq!(holds(row, "==", Scalar::Int(large)), is_equal, "{row}");
+            assert_eq!(holds(row, "in", Scalar::Int(large)), is_equal, "{row}");
+            assert_eq!(holds(row, "<", Scalar::Int(large)), !is_equal, "{row}");
+            assert_eq!(holds(row, "!=", Scalar::Int(large)), !is_equal, "{row}");
+            let digits = Scalar::Decimal(Decimal::parse("9007199254740993").unwrap());
+            assert_eq!(holds(row, "==", digits), is_equal, "{row}");
+        }
+        // A number with a fraction means the digits that it is written with.
+        assert!(holds("0.10", "==", Scalar::Float(0.1)));
+        assert!(holds("-0.10", ">", Scalar::Float(f64::NEG_INFINITY)));
+        assert!(!holds("0.10", "<=", Scalar::Float(f64::NAN)));
+        for operator in OPERATORS {
+            assert!(!holds("1.00", operator, Scalar::Text("1".into())), "{operator}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_16_bits_are_compared() {
+        let row = |bits: u16| Scalar::of_row(ValueKind::Float(2), &bits.to_le_bytes()).unwrap();
+        let (half, one_and_none) = (row(0x3800), row(0x3c00));
+        assert!(!one(">", &[Scalar::Float(0.6)]).holds(&half));
+        assert!(one(">", &[Scalar::Float(0.6)]).holds(&one_and_none));
+        assert!(one("==", &[Scalar::Int(1)]).holds(&one_and_none));
     }
 
     #[test]

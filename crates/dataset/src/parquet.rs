@@ -33,6 +33,7 @@ pub use file::{PageTable, ParquetFile};
 pub use nested::{Nested, list_of, packed_list};
 pub use pieces::Pieces;
 pub use schema::{ENCODING_PREFIX, Leaf, ValueKind, parse_encoding};
+pub(crate) use text::half;
 pub use text::{Number, to_numbers, to_text};
 
 use crate::index::{FIELDS_MAX, Field, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};

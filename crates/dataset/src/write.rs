@@ -19,7 +19,7 @@ use forebay_core::{Error, Kind, Result};
 
 pub use mds::{MdsColumn, PackedMds, index_json};
 pub use parquet::ParquetColumn;
-pub use tfrecord::{FeatureList, feature};
+pub use tfrecord::{FeatureList, Records, feature};
 
 use crate::manifest::Digest;
 use crate::shard::Format;
@@ -53,11 +53,10 @@ pub struct SampleShape<'a> {
 pub enum PackFormat {
     /// WebDataset: members `key.field`.
     Tar,
-    /// An `Example` with one byte string per field per record; records that are records already stay as they are. Fields of these names come
-    /// as whole features ([`feature`]).
-    TfRecord(Vec<String>),
+    /// A record per sample.
+    TfRecord(Records),
     /// The same, compressed as a whole, as TensorFlow's `compression_type="GZIP"`.
-    TfRecordGzip(Vec<String>),
+    TfRecordGzip(Records),
     /// MosaicML's shards; every sample has these columns.
     Mds(Vec<MdsColumn>),
     /// The same, compressed as a whole with Zstandard at this level.
@@ -138,9 +137,7 @@ impl PackFormat {
         check_fields(sample).map_err(about)?;
         let bytes = match self {
             Self::Tar => tar::sample_bytes(sample),
-            Self::TfRecord(features) | Self::TfRecordGzip(features) => {
-                Ok(tfrecord::sample_bytes(features, sample))
-            }
+            Self::TfRecord(records) | Self::TfRecordGzip(records) => tfrecord::sample_bytes(records, sample),
             Self::Parquet(columns) => Ok(parquet::sample_bytes(columns, sample)),
             Self::Mds(columns) | Self::MdsZstd(columns, _) => mds::sample_bytes(columns, sample),
         };
@@ -176,9 +173,9 @@ impl PackFormat {
     pub fn writer(&self, sample_bytes: Vec<u64>) -> Box<dyn ShardWriter> {
         match self {
             Self::Tar => Box::new(tar::TarWriter::default()),
-            Self::TfRecord(features) => Box::new(tfrecord::TfRecordWriter::new(features.clone())),
-            Self::TfRecordGzip(features) => {
-                Box::new(compressed::gzip(tfrecord::TfRecordWriter::new(features.clone())))
+            Self::TfRecord(records) => Box::new(tfrecord::TfRecordWriter::new(records.clone())),
+            Self::TfRecordGzip(records) => {
+                Box::new(compressed::gzip(tfrecord::TfRecordWriter::new(records.clone())))
             }
             Self::Parquet(columns) => Box::new(parquet::ParquetWriter::new(columns.clone())),
             Self::Mds(columns) => Box::new(mds::MdsWriter::new(columns.clone(), None, sample_bytes)),

@@ -24,7 +24,7 @@ use crate::process::PerProcess;
 use crate::rows::Rows;
 use crate::rows::select::select;
 use crate::sample::SampleBytes;
-use crate::source::{self, Source};
+use crate::source::{self, Asked, Source};
 use crate::streams::Streams;
 use crate::trust::{Trusted, Verify};
 
@@ -57,6 +57,8 @@ pub struct DatasetOptions {
     pub filter: Option<Filter>,
     /// Only these samples, if given; with a filter those that are in both.
     pub part: Option<Part>,
+    /// Whether a folder may be one whose pack is not finished: for whoever packs it and looks at what came out.
+    pub unfinished: bool,
     /// Bytes of decoded pages of Parquet, or of decompressed shards, that this process keeps.
     pub decoded_bytes_max: u64,
 }
@@ -77,6 +79,7 @@ impl Default for DatasetOptions {
             verify: Verify::Nothing,
             filter: None,
             part: None,
+            unfinished: false,
             decoded_bytes_max: 512 << 20,
         }
     }
@@ -171,7 +174,7 @@ impl Dataset {
         mut options: DatasetOptions,
         progress: Option<OnProgress<'_>>,
     ) -> Result<Self> {
-        let (mut source, origins) = source::find(client, names, options.format)?;
+        let (mut source, origins) = source::find(client, names, Asked::of(&options))?;
         let trusted = Trusted::read(client, &source, origins, &mut options)?;
         if let (Some(trusted), Source::Raw(folders)) = (&trusted, &mut source) {
             trusted.check_files(client, folders, &options, progress)?;
@@ -418,7 +421,7 @@ fn access(places: &[ShardPlace]) -> Result<Access> {
     }
 }
 
-/// Samples and bytes of each shard, and which data it is.
+/// Samples and bytes of each shard, and which data, cut in which way, it is.
 fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
     let mut sizes = Vec::with_capacity(places.len());
     let mut versions = Vec::with_capacity(places.len());
@@ -438,7 +441,10 @@ fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
     let parts = places.iter().zip(&versions).zip(&sizes);
     let parts =
         parts.map(|((place, version), size)| (place.record.name.as_str(), version.as_str(), size.samples));
-    let fingerprint = Fingerprint::of(parts);
+    // Tokens that are cut in another way are other samples, also if there are as many.
+    let cut = index.head().meta().options.get(indexing::TOKENS_OPTION);
+    let cut = cut.map(|cut| (indexing::TOKENS_OPTION, cut.as_str(), 0));
+    let fingerprint = Fingerprint::of(parts.chain(cut));
     Shape::new(sizes, fingerprint)
 }
 

@@ -20,6 +20,8 @@ use crate::source::{Base, RawFolder, ShardObject, Source};
 use build::Built;
 use stored::{Place, Stored, Written};
 
+/// The option of an index that says how tokens are cut.
+pub(crate) const TOKENS_OPTION: &str = "tokens";
 /// Threads that read the data, at most.
 pub(crate) const THREADS_MAX: usize = 64;
 
@@ -107,6 +109,13 @@ fn raw(folders: &[RawFolder], options: &DatasetOptions) -> Result<Index> {
     Index::from_bytes(index.finish()?)
 }
 
+/// Whether columns have the types that they have in a stored index.
+fn has_same_types(stored: &Index, built: &Built) -> bool {
+    let known = &stored.head().meta().encodings;
+    let mut found = built.encodings.iter();
+    found.all(|(column, encoding)| known.get(column).is_none_or(|other| other == encoding))
+}
+
 /// Everything that the indexing of shards needs.
 struct Indexing<'a> {
     client: &'a Client,
@@ -138,7 +147,16 @@ impl Indexing<'_> {
             return Err(Error::new(Kind::NotFound, message).with("index", place.name()));
         }
         let built = build::shards(self, &changed)?;
-        let bytes = self.join(built, stored.index.as_ref())?;
+        let reused = stored.index.filter(|_| changed.len() < self.shards.len());
+        let bytes = match reused {
+            None => self.join(built, None)?,
+            Some(index) if has_same_types(&index, &built) => self.join(built, Some(&index))?,
+            // The type that the stored index has may be of the shard that was replaced: only all shards together tell whether they fit.
+            Some(_) => {
+                let all: Vec<usize> = (0..self.shards.len()).collect();
+                self.join(build::shards(self, &all)?, None)?
+            }
+        };
         self.keep(&place, stored.version, bytes)
     }
 
@@ -182,7 +200,7 @@ impl Indexing<'_> {
             index.encoding(field, encoding);
         }
         if let Some(tokens) = &self.options.tokens {
-            index.option("tokens", stored::token_text(tokens));
+            index.option(TOKENS_OPTION, stored::token_text(tokens));
         }
         for (number, shard) in (0_u32..).zip(built.shards) {
             let missing = || Error::new(Kind::Internal, "a shard was neither built nor stored");

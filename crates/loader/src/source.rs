@@ -12,7 +12,26 @@ use forebay_dataset::manifest::Digest;
 use forebay_dataset::mds::MdsFile;
 use forebay_dataset::shard::{Codec, Format};
 
+use crate::DatasetOptions;
 pub(crate) use find::find;
+
+/// What is looked for besides names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Overrules what endings suggest.
+    pub(crate) format: Option<Format>,
+    /// Whether a folder may be one whose pack is not finished.
+    pub(crate) unfinished: bool,
+}
+
+impl Asked {
+    pub(crate) fn of(options: &DatasetOptions) -> Self {
+        Self {
+            format: options.format,
+            unfinished: options.unfinished,
+        }
+    }
+}
 
 /// A shard that is one object.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -36,6 +36,28 @@ fn tokens_are_cut_into_windows_and_another_cut_has_another_index() {
 }
 
 #[test]
+fn tokens_that_are_cut_in_another_way_are_other_data_also_if_there_are_as_many() {
+    let node = TestNode::start();
+    let tokens: Vec<u8> = (0..40_u16).flat_map(u16::to_le_bytes).collect();
+    node.put("lake/tokens/0.bin", &tokens);
+    let open = |length| {
+        let options = DatasetOptions {
+            tokens: Some(TokenWindows {
+                length,
+                stride: 4,
+                token: Some(TokenType::U16),
+            }),
+            ..DatasetOptions::default()
+        };
+        Dataset::open(&node.client, &["lake/tokens/0.bin"], options, None).unwrap()
+    };
+    let (four, three) = (open(4), open(3));
+    assert_eq!(four.len(), three.len());
+    assert_ne!(four.shape().fingerprint(), three.shape().fingerprint());
+    assert_eq!(four.shape().fingerprint(), open(4).shape().fingerprint());
+}
+
+#[test]
 fn lines_of_json_are_samples() {
     let node = TestNode::start();
     node.put("lake/text/a.jsonl", b"{\"a\":1}\n{\"a\":2}\n");

@@ -1,6 +1,6 @@
 //! Filters as Python writes them: a list of lists of `(column, operator, value)`, made so by `forebay/dataset.py`.
 
-use forebay_dataset::filter::{Condition, Filter, Operator, Scalar};
+use forebay_dataset::filter::{Condition, Decimal, Filter, Operator, Scalar};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyFloat, PyString};
 
@@ -36,6 +36,11 @@ fn scalar(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Scalar> {
     }
     if let Ok(number) = value.cast::<PyFloat>() {
         return Ok(Scalar::Float(number.extract()?));
+    }
+    if value.is_instance(&py.import("decimal")?.getattr("Decimal")?)?
+        && let Some(digits) = Decimal::parse(value.str()?.to_str()?)
+    {
+        return Ok(Scalar::Decimal(digits));
     }
     // Truths are whole numbers too, and so are numpy's.
     let whole = value.extract::<i128>();

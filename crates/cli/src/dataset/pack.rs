@@ -1,7 +1,7 @@
 //! `forebay dataset pack`: writes a dataset anew, as shards of another format, size or order.
 //!
 //! Steps, each of which can be done again: plan (`pack/plan.rs`, the same every time), mark the folder, write the shards that have no record (`pack/shard.rs`),
-//! write `SHA256SUMS` (the commit), take the mark away, index what the lake gives back and compare its SHA-256 with what was written. Killed anywhere, the
+//! index what the lake gives back and compare its SHA-256 with what was written, write `SHA256SUMS` (the commit), take the mark away. Killed anywhere, the
 //! same command goes on. docs/flows/dataset-pack.md, docs/formats/dataset-pack.md.
 
 mod convert;
@@ -128,11 +128,16 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
     }
     let jobs = jobs(args, &source, plan.shards.len())?;
     let (records, written) = shards(&source, &plan, &target, jobs, context)?;
+    let document = mds_document(&plan, &records)?;
+    if let (Some(document), false) = (&document, matches!(found, Found::Whole)) {
+        target.write(MDS_INDEX, document.as_bytes(), Condition::None)?;
+    }
+    // What is not as it was written must not look whole.
+    check(&to, &records, context)?;
     if !matches!(found, Found::Whole) {
-        commit(&target, &plan, &records)?;
+        commit(&target, &records, document.as_deref())?;
     }
     target.unmark()?;
-    check(&to, &records, context)?;
     let bytes = records.iter().map(|record| record.bytes).sum();
     tell(&to.shown, &plan, source.units(), (written, bytes), context);
     Ok(())
@@ -142,7 +147,7 @@ pub(crate) fn run(args: &PackArgs, context: &Context) -> Outcome {
 fn compressed(format: PackFormat, how: Compress) -> Outcome<PackFormat> {
     match (format, how) {
         (format, Compress::None) => Ok(format),
-        (PackFormat::TfRecord(features), Compress::Gzip) => Ok(PackFormat::TfRecordGzip(features)),
+        (PackFormat::TfRecord(records), Compress::Gzip) => Ok(PackFormat::TfRecordGzip(records)),
         (PackFormat::Mds(columns), Compress::Zstd(level)) => Ok(PackFormat::MdsZstd(columns, level)),
         (PackFormat::TfRecord(_), _) => Err(Exit::usage(anyhow!(
             "TensorFlow reads TFRecord compressed with gzip; use --compress gzip"
@@ -257,25 +262,31 @@ fn shards(
     Ok((records.collect::<Result<_>>()?, count))
 }
 
-/// Makes the pack count: `index.json` where the format has one, then the manifest.
-fn commit(target: &Target<'_>, plan: &Plan, records: &[ShardRecord]) -> Result<()> {
+/// The `index.json` of MDS.
+fn mds_document(plan: &Plan, records: &[ShardRecord]) -> Result<Option<String>> {
+    if plan.format.mds_columns().is_none() {
+        return Ok(None);
+    }
+    let mut shards = Vec::new();
+    for record in records {
+        shards.push(PackedMds {
+            name: &record.name,
+            bytes: record.bytes,
+            sha256: record.sha256.parse()?,
+            samples: record.samples,
+            raw: record.raw.as_ref().map(raw).transpose()?,
+        });
+    }
+    Ok(Some(index_json(&plan.format, shards.into_iter())))
+}
+
+/// Makes the pack count: writes the manifest of the shards and of their `index.json`.
+fn commit(target: &Target<'_>, records: &[ShardRecord], document: Option<&str>) -> Result<()> {
     let mut sums = Vec::new();
     for record in records {
         sums.push((record.name.clone(), record.sha256.parse()?));
     }
-    if plan.format.mds_columns().is_some() {
-        let mut shards = Vec::new();
-        for (record, (_, sha256)) in records.iter().zip(&sums) {
-            shards.push(PackedMds {
-                name: &record.name,
-                bytes: record.bytes,
-                sha256: *sha256,
-                samples: record.samples,
-                raw: record.raw.as_ref().map(raw).transpose()?,
-            });
-        }
-        let document = index_json(&plan.format, shards.into_iter());
-        target.write(MDS_INDEX, document.as_bytes(), Condition::None)?;
+    if let Some(document) = document {
         let mut hasher = Hasher::new();
         hasher.push(document.as_bytes());
         sums.push((MDS_INDEX.to_owned(), hasher.finish()));
@@ -303,10 +314,11 @@ fn raw(record: &RawRecord) -> Result<RawShard> {
 fn check(to: &Opened, records: &[ShardRecord], context: &Context) -> Outcome {
     let options = DatasetOptions {
         with_sha256: true,
+        unfinished: true,
         ..DatasetOptions::default()
     };
     let dataset = to.dataset(options, context)?;
-    let message = "the lake does not give back what was written to it; do not use this folder";
+    let message = "the lake does not give back what was written to it; do not use this folder: remove it and pack again";
     let wrong = || Error::new(Kind::Checksum, message);
     if dataset.index().shard_count() as usize != records.len() {
         let error = wrong().with("shards", dataset.index().shard_count());

@@ -172,7 +172,7 @@ fn signed(bytes: &[u8]) -> Option<i64> {
 }
 
 /// A number of 16 bits: one of sign, five of exponent, ten of fraction.
-fn half(bits: u16) -> f64 {
+pub(crate) fn half(bits: u16) -> f64 {
     let sign = if bits & 0x8000 == 0 { 1.0 } else { -1.0 };
     let (exponent, fraction) = (i32::from(bits >> 10 & 0x1f), f64::from(bits & 0x3ff));
     sign * match exponent {

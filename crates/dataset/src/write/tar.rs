@@ -1,7 +1,8 @@
 //! WebDataset: each field is a member `key.field` of a ustar archive.
 //!
 //! Long names and large members get a PAX header in front, which every tar of this century reads. Owners and dates are zero, so the same samples
-//! are the same bytes. A sample ends where the key changes, so two with one key cannot follow each other: that is refused.
+//! are the same bytes. A sample ends where the key changes, so two with one key cannot follow each other: that is refused. So is a sample without a
+//! field: nothing of it would be there.
 
 use forebay_core::{Error, Result};
 
@@ -18,6 +19,12 @@ const ZEROS: [u8; END_BYTES as usize] = [0; END_BYTES as usize];
 
 pub(super) fn sample_bytes(sample: &SampleShape<'_>) -> Result<u64> {
     check_key(sample.key)?;
+    if sample.fields.is_empty() {
+        return Err(refused(
+            "a sample has no values, so a tar would have no member that keeps it; fill or drop such rows before, \
+             or pack to parquet or tfrecord, which keep them",
+        ));
+    }
     let mut all = 0_u64;
     for (field, bytes) in sample.fields {
         check_field(field)?;

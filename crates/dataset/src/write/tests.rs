@@ -102,8 +102,8 @@ fn a_tar_gives_back_its_samples() {
 
 #[test]
 fn a_tfrecord_holds_examples_with_the_key_beside_the_fields() {
-    let shard = write(&PackFormat::TfRecord(Vec::new()), &samples());
-    let index = scan(&PackFormat::TfRecord(Vec::new()), &shard);
+    let shard = write(&PackFormat::TfRecord(Records::default()), &samples());
+    let index = scan(&PackFormat::TfRecord(Records::default()), &shard);
     for (number, (key, fields)) in (0..).zip(samples()) {
         let found = index.sample(number).unwrap();
         let example = decode_example(bytes(&shard, &found.fields[0])).unwrap();
@@ -125,8 +125,8 @@ fn compressed(format: &PackFormat) -> (Vec<u8>, Option<RawShard>) {
 #[test]
 fn a_compressed_tfrecord_is_the_plain_one_in_gzip_and_the_same_every_time() {
     use std::io::Read as _;
-    let plain = write(&PackFormat::TfRecord(Vec::new()), &samples());
-    let format = PackFormat::TfRecordGzip(Vec::new());
+    let plain = write(&PackFormat::TfRecord(Records::default()), &samples());
+    let format = PackFormat::TfRecordGzip(Records::default());
     let (shard, _) = compressed(&format);
     assert_eq!(shard, compressed(&format).0);
     let mut found = Vec::new();
@@ -140,9 +140,31 @@ fn a_compressed_tfrecord_is_the_plain_one_in_gzip_and_the_same_every_time() {
 #[test]
 fn records_that_were_records_stay_as_they_are() {
     let records: Vec<Owned> = vec![(vec![], vec![("record".into(), b"anything".to_vec())])];
-    let shard = write(&PackFormat::TfRecord(Vec::new()), &records);
-    let index = scan(&PackFormat::TfRecord(Vec::new()), &shard);
+    let format = PackFormat::TfRecord(Records::AsTheyAre);
+    let shard = write(&format, &records);
+    let index = scan(&format, &shard);
     assert_eq!(bytes(&shard, &index.sample(0).unwrap().fields[0]), b"anything");
+    for (key, fields) in [
+        (&b"0001"[..], &[("record", 1)][..]),
+        (b"", &[]),
+        (b"", &[("record", 1), ("cls", 1)]),
+    ] {
+        let error = format.sample_bytes(&SampleShape { key, fields }).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidInput);
+    }
+}
+
+#[test]
+fn a_field_that_is_called_record_is_a_feature_like_others() {
+    let format = PackFormat::TfRecord(Records::Examples(vec!["number".into()]));
+    let shard = write(
+        &format,
+        &[(b"0001".to_vec(), vec![("record".into(), b"x".to_vec())])],
+    );
+    let index = scan(&format, &shard);
+    let example = decode_example(bytes(&shard, &index.sample(0).unwrap().fields[0])).unwrap();
+    assert_eq!(example["record"], Feature::Bytes(vec![b"x"]));
+    assert_eq!(example[KEY_FIELD], Feature::Bytes(vec![b"0001"]));
 }
 
 #[test]
@@ -236,6 +258,23 @@ fn what_a_format_cannot_hold_is_refused_before_it_is_written() {
     };
     let error = PackFormat::Mds(columns()).sample_bytes(&lacking).unwrap_err();
     assert!(error.to_string().contains("jpg"), "{error}");
+}
+
+#[test]
+fn a_sample_without_fields_is_refused_where_nothing_of_it_would_be_there() {
+    let nothing = SampleShape {
+        key: b"0001",
+        fields: &[],
+    };
+    let error = PackFormat::Tar.sample_bytes(&nothing).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("no values") && text.contains("0001"), "{text}");
+    let error = PackFormat::Mds(columns()).sample_bytes(&nothing).unwrap_err();
+    assert_eq!(error.kind(), Kind::InvalidInput);
+    // A record of its own.
+    let format = PackFormat::TfRecord(Records::default());
+    let shard = write(&format, &[(Vec::new(), Vec::new()), (b"a".to_vec(), Vec::new())]);
+    assert_eq!(scan(&format, &shard).len(), 2);
 }
 
 #[test]
@@ -345,7 +384,8 @@ fn a_feature_is_what_an_example_has() {
         ),
     ];
     let whole = fields.iter().map(|(name, _)| name.clone()).collect();
-    let shard = write(&PackFormat::TfRecord(whole), &[(Vec::new(), fields)]);
+    let format = PackFormat::TfRecord(Records::Examples(whole));
+    let shard = write(&format, &[(Vec::new(), fields)]);
     let record = &shard[12..shard.len() - 4];
     let found = decode_example(record).unwrap();
     assert_eq!(found["ints"], Feature::Ints(vec![-1, 0, 300]));

@@ -1,12 +1,12 @@
 //! TFRecord: each sample is a record with an `Example`, each field a feature with one byte string.
 //!
-//! `Example { Features { map<string, Feature { BytesList }> } }`, features sorted by name. A sample that is one field `record` was a record before and is
-//! written as it is. The payload goes out in pieces; its CRC is computed on the way.
+//! `Example { Features { map<string, Feature { BytesList }> } }`, features sorted by name. Records of a TFRecord source are written as they are; that
+//! is said by [`Records`] and never by the name of a field. The payload goes out in pieces; its CRC is computed on the way.
 
-use forebay_core::{Result, crc32c};
+use forebay_core::{Error, Result, crc32c};
 
-use super::{KEY_FIELD, Out, PackSample, SampleShape, ShardWriter};
-use crate::tfrecord::{FIELD, masked};
+use super::{KEY_FIELD, Out, PackSample, SampleShape, ShardWriter, refused};
+use crate::tfrecord::masked;
 
 /// Length, its CRC, and the CRC of the payload.
 const FRAME_BYTES: u64 = 16;
@@ -14,6 +14,21 @@ const FRAME_BYTES: u64 = 16;
 const FIRST: u8 = 0x0a;
 const SECOND: u8 = 0x12;
 const THIRD: u8 = 0x1a;
+
+/// What the records of a shard are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Records {
+    /// An `Example` each; fields of these names come as whole features ([`feature`]), the others as bytes.
+    Examples(Vec<String>),
+    /// Records already: each sample is one field without a key, which is written as it is.
+    AsTheyAre,
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self::Examples(Vec::new())
+    }
+}
 
 /// The values of a feature.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,15 +72,20 @@ pub fn feature(list_of: &FeatureList) -> Vec<u8> {
     found
 }
 
-pub(super) fn sample_bytes(whole: &[String], sample: &SampleShape<'_>) -> u64 {
-    let payload = match sample.fields {
-        [(FIELD, bytes)] => *bytes,
-        _ => delimited(features_bytes(
+pub(super) fn sample_bytes(records: &Records, sample: &SampleShape<'_>) -> Result<u64> {
+    let payload = match (records, sample.fields) {
+        (Records::Examples(whole), fields) => delimited(features_bytes(
             whole,
-            features(sample.key, sample.fields).iter().copied(),
+            features(sample.key, fields).iter().copied(),
         )),
+        (Records::AsTheyAre, [(_, bytes)]) if sample.key.is_empty() => *bytes,
+        (Records::AsTheyAre, _) => return Err(no_record()),
     };
-    FRAME_BYTES.saturating_add(payload)
+    Ok(FRAME_BYTES.saturating_add(payload))
+}
+
+fn no_record() -> Error {
+    refused("a sample with a key or several fields is no record that could stay as it is")
 }
 
 /// Name and size of each feature, sorted.
@@ -121,13 +141,12 @@ fn open(head: &mut Vec<u8>, tag: u8, bytes: u64) {
 }
 
 pub(super) struct TfRecordWriter {
-    /// Fields that come as whole features.
-    whole: Vec<String>,
+    records: Records,
 }
 
 impl TfRecordWriter {
-    pub(super) fn new(whole: Vec<String>) -> Self {
-        Self { whole }
+    pub(super) fn new(records: Records) -> Self {
+        Self { records }
     }
 }
 
@@ -146,7 +165,7 @@ impl ShardWriter for TfRecordWriter {
             key: sample.key,
             fields: &sizes,
         };
-        let payload = sample_bytes(&self.whole, &shape) - FRAME_BYTES;
+        let payload = sample_bytes(&self.records, &shape)? - FRAME_BYTES;
         let length = payload.to_le_bytes();
         out(&length)?;
         out(&masked(crc32c::crc32c(&length)).to_le_bytes())?;
@@ -155,9 +174,9 @@ impl ShardWriter for TfRecordWriter {
             crc = crc32c::crc32c_append(crc, bytes);
             out(bytes)
         };
-        match sample.fields {
-            [(FIELD, bytes)] => piece(bytes)?,
-            _ => example(&self.whole, sample, &mut piece)?,
+        match (&self.records, sample.fields) {
+            (Records::Examples(whole), _) => example(whole, sample, &mut piece)?,
+            (Records::AsTheyAre, fields) => fields.iter().try_for_each(|(_, bytes)| piece(bytes))?,
         }
         out(&masked(crc).to_le_bytes())
     }

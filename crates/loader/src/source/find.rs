@@ -13,7 +13,7 @@ use forebay_dataset::manifest::{Digest, Hasher, SIGNATURE_FILE, SUMS_FILE};
 use forebay_dataset::mds::MdsIndex;
 use forebay_dataset::shard::Format;
 
-use super::{Base, Origins, RawFolder, ShardObject, Source};
+use super::{Asked, Base, Origins, RawFolder, ShardObject, Source};
 use crate::pattern::expand;
 
 /// Names that are asked for each.
@@ -27,13 +27,13 @@ const DOCUMENT: &str = ".json";
 /// There while `forebay dataset pack` writes the folder (docs/formats/dataset-pack.md).
 const PACKING: [&str; 2] = [".forebay/packing", ".forebay-dataset/packing"];
 
-/// The dataset behind these names, and what of it was named. `format` overrules what endings suggest.
+/// The dataset behind these names, and what of it was named.
 ///
 /// Errors: `NotFound` names what is missing; `InvalidInput` if the format cannot be known.
 pub(crate) fn find<S: AsRef<str>>(
     client: &Client,
     patterns: &[S],
-    format: Option<Format>,
+    asked: Asked,
 ) -> Result<(Source, Origins)> {
     let names = expand(patterns)?;
     if names.is_empty() {
@@ -58,16 +58,16 @@ pub(crate) fn find<S: AsRef<str>>(
             .then(|| listed(client, &name))
             .transpose()?;
         if plain.ends_with('/') || !plain.contains('/') {
-            flush(client, &mut objects, format, &mut parts)?;
-            parts.push(folder(client, plain, format, &mut origins)?);
+            flush(client, &mut objects, asked.format, &mut parts)?;
+            parts.push(folder(client, plain, asked, &mut origins)?);
         } else if let Some(document) = document {
-            flush(client, &mut objects, format, &mut parts)?;
-            parts.push(shards_of(client, plain, document, format, &mut origins)?);
+            flush(client, &mut objects, asked.format, &mut parts)?;
+            parts.push(shards_of(client, plain, document, asked, &mut origins)?);
         } else {
             objects.push(Name::parse(&name)?);
         }
     }
-    flush(client, &mut objects, format, &mut parts)?;
+    flush(client, &mut objects, asked.format, &mut parts)?;
     Ok((join(parts)?, origins))
 }
 
@@ -94,12 +94,15 @@ fn shards_of(
     client: &Client,
     plain: &str,
     document: Document,
-    format: Option<Format>,
+    asked: Asked,
     origins: &mut Origins,
 ) -> Result<Part> {
     let folder_end = plain.rfind('/').map_or(0, |slash| slash + 1);
     let shards = match document {
-        Document::Mds => return folder(client, &plain[..folder_end], Some(Format::Mds), origins),
+        Document::Mds => {
+            let format = Some(Format::Mds);
+            return folder(client, &plain[..folder_end], Asked { format, ..asked }, origins);
+        }
         Document::Wids(shards, digest) => {
             origins.documents.push((Name::parse(plain)?, digest));
             shards
@@ -117,7 +120,7 @@ fn shards_of(
         });
     }
     let mut parts = Vec::new();
-    flush(client, &mut names, format, &mut parts)?;
+    flush(client, &mut names, asked.format, &mut parts)?;
     let found = parts
         .pop()
         .unwrap_or_else(|| Part::Shards(Vec::new(), Vec::new()));
@@ -139,13 +142,36 @@ enum Part {
     Raw(RawFolder),
 }
 
+/// How columns are encoded, by name.
+type Encodings = BTreeMap<String, String>;
+
+/// Adds columns to those of other shards. A dataset has one encoding for each: read by another one, values would be wrong.
+fn agree<'a>(all: &mut Encodings, columns: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
+    for (name, encoding) in columns {
+        match all.get(name) {
+            Some(known) if known != encoding => {
+                let message = "a column is encoded in different ways in different shards; write the shards alike, or mix two datasets instead";
+                let error = Error::new(Kind::InvalidInput, message).with("column", name);
+                return Err(error.with("encoding", encoding).with("other", known));
+            }
+            Some(_) => {}
+            None => drop(all.insert(name.to_owned(), encoding.to_owned())),
+        }
+    }
+    Ok(())
+}
+
 fn join(parts: Vec<Part>) -> Result<Source> {
-    let (mut shards, mut encodings, mut raw) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let (mut shards, mut encodings, mut raw) = (Vec::new(), Encodings::new(), Vec::new());
     for part in parts {
         match part {
             Part::Shards(mut some, how) => {
                 shards.append(&mut some);
-                encodings.extend(how);
+                let how = how.iter();
+                agree(
+                    &mut encodings,
+                    how.map(|(name, encoding)| (name.as_str(), encoding.as_str())),
+                )?;
             }
             Part::Raw(folder) => raw.push(folder),
         }
@@ -307,13 +333,14 @@ fn digest(document: &[u8]) -> Digest {
 }
 
 /// Everything below a folder.
-fn folder(client: &Client, plain: &str, format: Option<Format>, origins: &mut Origins) -> Result<Part> {
+fn folder(client: &Client, plain: &str, asked: Asked, origins: &mut Origins) -> Result<Part> {
+    let format = asked.format;
     let (bucket, prefix) = plain.split_once('/').unwrap_or((plain, ""));
     origins.folders.push((bucket.to_owned(), prefix.to_owned()));
     let mut objects = Vec::new();
     each_object(client, bucket, prefix, |object| {
         let below = object.key.get(prefix.len()..).unwrap_or_default();
-        if PACKING.contains(&below) {
+        if PACKING.contains(&below) && !asked.unfinished {
             let message = "the dataset is not whole: it is being packed, or that was interrupted; \
                            run the same forebay dataset pack again to finish it";
             return Err(Error::new(Kind::NotFound, message).with("folder", plain));
@@ -403,15 +430,11 @@ fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -
         .iter()
         .map(|object| (object.key.as_str(), object))
         .collect();
-    let (mut shards, mut missing, mut encodings) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let (mut shards, mut missing, mut encodings) = (Vec::new(), Vec::new(), Encodings::new());
     for shard in &index.shards {
-        encodings.extend(
-            shard
-                .columns
-                .iter()
-                .map(|(name, how)| (name.to_owned(), how.to_owned())),
-        );
         let stored = shard.stored();
+        let agreed = agree(&mut encodings, shard.columns.iter());
+        agreed.map_err(|error| error.with("shard", &stored.name))?;
         let name = Name::new(bucket, &format!("{prefix}{}", stored.name))?;
         match there.get(name.key()) {
             None => missing.push(name),

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::shard::{Format, Layout};
-use forebay_dataset::write::{KEY_FIELD, MdsColumn, PackFormat, ParquetColumn};
+use forebay_dataset::write::{KEY_FIELD, MdsColumn, PackFormat, ParquetColumn, Records};
 use forebay_loader::{Dataset, SampleBytes};
 
 use super::convert::{Converter, tar_field};
@@ -122,6 +122,16 @@ impl Source {
             return Err(Error::new(Kind::Unsupported, message));
         }
         Ok(())
+    }
+
+    /// Whether every shard is TFRecord.
+    fn has_records_only(&self) -> Result<bool> {
+        for shard in self.dataset.index().head().shards() {
+            if shard?.record().format != Format::TfRecord {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Bytes of compressed shards, decompressed: what a jump back in the order may cost again.
@@ -355,10 +365,12 @@ fn parquet_encoding(mds: &str) -> &'static str {
 pub(crate) fn pack_format(source: &Source, format: Format) -> Result<PackFormat> {
     match format {
         Format::Tar => Ok(PackFormat::Tar),
+        Format::TfRecord if source.has_records_only()? => Ok(PackFormat::TfRecord(Records::AsTheyAre)),
         Format::TfRecord => {
             let values = source.converter.as_ref().map(Converter::features);
             let labels = source.labels.as_ref().map(LabelField::features);
-            Ok(PackFormat::TfRecord(values.or(labels).unwrap_or_default()))
+            let whole = values.or(labels).unwrap_or_default();
+            Ok(PackFormat::TfRecord(Records::Examples(whole)))
         }
         Format::Mds => source.columns().map(PackFormat::Mds),
         Format::Parquet => source.parquet_columns().map(PackFormat::Parquet),
