@@ -59,7 +59,8 @@ class Dataset:
         progress: Called while an index is built; `True` prints lines to the terminal.
         filter: Only samples for which it holds: `[("label", "==", 3), ("id", "in", [1, 2])]`, of which all must hold,
             or a list of such lists, of which one must (as pyarrow's `filters`). Columns are those of Parquet, or of the
-            index, such as `label` of raw files. Numbers of samples then count those that are left.
+            index, such as `label` of raw files. Decimals are compared exactly; a float means the digits that Python
+            shows for it. Numbers of samples then count those that are left.
         part: Only these samples: the path of a list that `forebay dataset split` has written, or their numbers. A list
             of other data raises `ChangedError`. Numbers of samples then count those that are left.
 

@@ -1,6 +1,7 @@
 """Filters: exactly what pyarrow lets through, and nothing read that statistics rule out."""
 
 import datetime
+import decimal
 import pickle
 import subprocess
 import uuid
@@ -110,6 +111,28 @@ def test_labels_of_raw_files_can_be_filtered(shared_embedded):
         "labelled/d/cat/", fields={"data": "bytes", "label": str}, node=shared_embedded, labels=manifest.replace("cat/", "")
     )
     assert [sample["label"] for sample in listed] == ["0", "1", "0", "1"]
+
+
+def test_decimals_and_numbers_of_16_bits_are_compared(shared_embedded, home, tmp_path):
+    path, large = tmp_path / "0.parquet", 2**53 + 1
+    columns = {
+        "whole": pa.array([decimal.Decimal(large), decimal.Decimal(large - 1), None], pa.decimal128(38, 0)),
+        "price": pa.array([decimal.Decimal("0.10"), decimal.Decimal("-2.50"), None], pa.decimal128(10, 2)),
+        "half": pa.array(np.array([0.5, 1.0, 2.0], np.float16)),
+    }
+    pq.write_table(pa.table(columns), path)
+    shared_embedded.put(f"{home[0]}/exact/0.parquet", path.read_bytes())
+    for given, expected in [
+        (("whole", "==", large), 1),
+        (("whole", "==", decimal.Decimal(large)), 1),
+        (("whole", "<", large), 1),
+        (("whole", "in", [large, large - 1]), 2),
+        (("price", "==", 0.1), 1),
+        (("price", "<=", decimal.Decimal("-2.5")), 1),
+        (("price", "!=", decimal.Decimal("1E-1")), 1),
+        (("half", ">", 0.6), 2),
+    ]:
+        assert len(forebay.Dataset(f"{home[0]}/exact/", node=shared_embedded, filter=[given])) == expected, given
 
 
 def test_numbers_of_64_bits_are_compared_without_rounding(shared_embedded, home):
