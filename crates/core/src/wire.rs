@@ -42,7 +42,7 @@ pub use save::{
 };
 
 /// The version of the messages. A node answers another one with `Unsupported` and says which it speaks.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// How long an item of a batch may take if the client does not say, on the socket and over HTTP.
 pub const READ_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);

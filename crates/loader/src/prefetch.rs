@@ -98,10 +98,8 @@ impl Ahead {
                 }
             };
             // A window in which the consumer stands is read whole, however large it is.
-            rounds.name(
-                dataset,
-                (bytes_max / share).max(window_bytes.min(dataset.bytes())),
-            );
+            let ahead_bytes = (bytes_max / share).max(window_bytes.min(dataset.bytes()));
+            rounds.name(dataset, ahead_bytes, is_dense(plan, dataset, bytes_max / share));
             let samples_ahead = samples_of(bytes_max / share / LOOKS, plan, dataset);
             look_every = look_every.min(samples_ahead.max(1));
             let standing = job.course.standing(source, job.epoch, job.position);
@@ -143,6 +141,12 @@ impl Ahead {
             }
         }
     }
+}
+
+/// Whether the stretches that are read ahead cover the shards from end to end: not where only some columns are read, or nothing is read ahead.
+fn is_dense(plan: &Plan, dataset: &Inner, bytes_max: u64) -> bool {
+    let fits = plan.options().shuffle != Shuffle::Global || dataset.bytes() <= bytes_max;
+    dataset.access() == Access::Ranges && bytes_max > 0 && fits
 }
 
 /// About how many samples have so many bytes.

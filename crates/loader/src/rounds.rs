@@ -43,33 +43,34 @@ impl Rounds {
             pid: std::process::id(),
             node_ram_bytes: None,
         };
-        match rounds.say(0, Vec::new()) {
+        match rounds.say(0, false, Vec::new()) {
             Ok(ram_bytes) => rounds.node_ram_bytes = ram_bytes,
             Err(error) => tracing::debug!(%error, "the node takes no plan"),
         }
         rounds
     }
 
-    /// Names the shards, of which so many bytes are read ahead.
-    pub(crate) fn name(&self, dataset: &Inner, ahead_bytes: u64) {
+    /// Names the shards, of which so many bytes are read ahead; `is_dense` if all of them is.
+    pub(crate) fn name(&self, dataset: &Inner, ahead_bytes: u64, is_dense: bool) {
         if self.node_ram_bytes.is_none() {
             return;
         }
         let mut objects = dataset.planned_objects().take(SHARDS_MAX).peekable();
         while objects.peek().is_some() {
             let some = objects.by_ref().take(SHARDS_PER_MESSAGE).collect();
-            if let Err(error) = self.say(ahead_bytes, some) {
+            if let Err(error) = self.say(ahead_bytes, is_dense, some) {
                 tracing::debug!(%error, "the node takes no plan");
                 return;
             }
         }
     }
 
-    fn say(&self, ahead_bytes: u64, objects: Vec<PlannedObject>) -> Result<Option<u64>> {
+    fn say(&self, ahead_bytes: u64, is_dense: bool, objects: Vec<PlannedObject>) -> Result<Option<u64>> {
         self.client.plan(Said {
             plan: self.plan,
             reader: self.reader,
             ahead_bytes,
+            is_dense,
             objects,
         })
     }

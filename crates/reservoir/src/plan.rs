@@ -29,9 +29,15 @@ pub(crate) struct Plans {
 
 #[derive(Debug, Default)]
 struct Book {
-    /// How many holds name an object.
-    objects: HashMap<ObjectId, u32>,
+    objects: HashMap<ObjectId, Named>,
     plans: BTreeMap<u64, Readers>,
+}
+
+/// How many holds name an object, and how many of them read all of it.
+#[derive(Debug, Default)]
+struct Named {
+    holds: u32,
+    dense: u32,
 }
 
 /// Those who read by one plan.
@@ -50,6 +56,12 @@ impl Plans {
     /// Whether an object is read in rounds.
     pub(crate) fn cover(&self, object: &ObjectId) -> bool {
         self.book.read().objects.contains_key(object)
+    }
+
+    /// Whether all of an object will be read, in long stretches.
+    pub(crate) fn cover_all_of(&self, object: &ObjectId) -> bool {
+        let book = self.book.read();
+        book.objects.get(object).is_some_and(|named| named.dense > 0)
     }
 
     /// What readers of all plans fetch ahead, together.
@@ -71,7 +83,8 @@ impl Plans {
 pub struct PlanHold {
     plans: Arc<Plans>,
     plan: u64,
-    objects: Vec<ObjectId>,
+    /// With whether all of them is read.
+    objects: Vec<(ObjectId, bool)>,
 }
 
 impl Reservoir {
@@ -99,7 +112,8 @@ impl PlanHold {
     }
 
     /// Says how many bytes its readers fetch that they have not used yet, at most, and adds objects; those past the limit are left out.
-    pub fn add(&mut self, ahead_bytes: u64, objects: impl IntoIterator<Item = ObjectId>) {
+    /// All of `is_dense` objects is read, in long stretches.
+    pub fn add(&mut self, ahead_bytes: u64, is_dense: bool, objects: impl IntoIterator<Item = ObjectId>) {
         self.plans.change(|book| {
             if let Some(readers) = book.plans.get_mut(&self.plan) {
                 readers.ahead_bytes = readers.ahead_bytes.max(ahead_bytes);
@@ -107,8 +121,10 @@ impl PlanHold {
             for object in objects {
                 let room = book.objects.len() < OBJECTS_MAX && self.objects.len() < OBJECTS_MAX;
                 if room || book.objects.contains_key(&object) && self.objects.len() < OBJECTS_MAX {
-                    *book.objects.entry(object).or_default() += 1;
-                    self.objects.push(object);
+                    let named = book.objects.entry(object).or_default();
+                    named.holds += 1;
+                    named.dense += u32::from(is_dense);
+                    self.objects.push((object, is_dense));
                 }
             }
         });
@@ -118,10 +134,11 @@ impl PlanHold {
 impl Drop for PlanHold {
     fn drop(&mut self) {
         self.plans.change(|book| {
-            for object in &self.objects {
-                if let Some(count) = book.objects.get_mut(object) {
-                    *count -= 1;
-                    if *count == 0 {
+            for (object, is_dense) in &self.objects {
+                if let Some(named) = book.objects.get_mut(object) {
+                    named.holds -= 1;
+                    named.dense -= u32::from(*is_dense);
+                    if named.holds == 0 {
                         book.objects.remove(object);
                     }
                 }

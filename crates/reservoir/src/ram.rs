@@ -84,6 +84,7 @@ impl RamTier {
         {
             claim.attach(0, extent);
         }
+        self.back_whole(&page);
         let mut is_backed = true;
         while let Some((first, bytes)) = first_unbacked(&page, claim.unbacked()) {
             let Some(extents) = self.allocate(page.object.domain, bytes) else {
@@ -99,6 +100,21 @@ impl RamTier {
             self.admit(&page); // Also when it got only part of its memory: the policy must know what is held.
         }
         is_backed
+    }
+
+    /// Gives an empty page all its memory if all of it will be read, so that it lies in one piece however it is read first: what lies in
+    /// pieces has to be copied for a client that wants a view. Only while memory is free: no other page goes for bytes that nobody has asked for yet.
+    fn back_whole(&self, page: &Page) {
+        if !page.frame.backed().is_empty() || !self.plans.cover_all_of(&page.key.object) {
+            return;
+        }
+        let bytes = page.frame.bytes() as u64;
+        if let Some(extents) = self.arena.allocate(page.object.domain, bytes) {
+            let mut block = 0;
+            for extent in extents {
+                block = page.frame.attach(BlockMask::full(bytes), block, extent);
+            }
+        }
     }
 
     /// Tells the policy about a page that has memory, or counts it as pinned.

@@ -10,6 +10,7 @@ mod lease;
 mod mapping;
 mod model;
 mod nvme;
+mod plan;
 mod pressure;
 mod read;
 mod source;

@@ -138,6 +138,8 @@ pub struct Plan {
     pub reader: u64,
     /// Bytes that its readers have fetched ahead of their use, at most: so much of the cache is kept for what comes next.
     pub ahead_bytes: u64,
+    /// Whether all of its objects is read, in long stretches, and not a few places of each.
+    pub is_dense: bool,
     /// Some of its objects, as their versions were when the reader looked; several questions add up.
     #[serde(deserialize_with = "bounded::items")]
     pub objects: Vec<PlannedObject>,

@@ -61,7 +61,7 @@ pub(super) fn plan(context: &Context, plan: &Plan) -> Result<Answer> {
     let reservoir = &context.parts.reservoir;
     let begin = || reservoir.plan(plan.plan);
     context.session.add_to_plan(plan.reader, begin, |hold| {
-        hold.add(plan.ahead_bytes, objects);
+        hold.add(plan.ahead_bytes, plan.is_dense, objects);
     })?;
     Ok(Answer::Planned {
         ram_bytes: reservoir.ram_bytes(),

@@ -107,6 +107,7 @@ fn objects_of_a_plan_stay_although_they_do_not_all_fit() {
         plan: 1,
         reader: 1,
         ahead_bytes: 8 * MIB as u64,
+        is_dense: false,
         objects,
     });
     assert_eq!(

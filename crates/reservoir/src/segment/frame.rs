@@ -1,7 +1,8 @@
 //! A frame: the memory of one page, block by block, with its checksums.
 //!
 //! A block is missing, claimed (one holder of a [`Claim`] fills it) or present. Memory is attached to blocks when they
-//! are claimed, so a page of which two blocks were read holds two blocks of memory. A present block is never written again
+//! are claimed, so a page of which two blocks were read holds two blocks of memory; a page of which all will be read gets it in
+//! one piece before. A present block is never written again
 //! and never becomes missing: a bad page is dropped as a whole.
 //!
 //! Why this is sound: the state of all blocks is one atomic word. A claim is given to one holder only, and only it
@@ -187,6 +188,27 @@ impl Frame {
         true
     }
 
+    /// Gives memory to `blocks` from `first` on, as many as the extent has bytes for; returns the block after the last
+    /// one. Blocks that have memory already are left as they are. Those that nobody has claimed yet find it when somebody does.
+    pub(crate) fn attach(&self, blocks: BlockMask, first: u32, extent: Extent) -> u32 {
+        let extent = Arc::new(extent);
+        let (mut block, mut offset) = (first, 0);
+        while (block as usize) < self.blocks.len() && blocks.contains(BlockMask(1 << block)) {
+            let bytes = self.block_bytes(block);
+            if offset + bytes as u64 > extent.bytes() {
+                break;
+            }
+            let memory = Memory {
+                extent: Arc::clone(&extent),
+                offset: usize::try_from(offset).expect("within a page"),
+            };
+            let _ = self.blocks[block as usize].memory.set(memory);
+            offset += bytes as u64;
+            block += 1;
+        }
+        block
+    }
+
     /// Says in which segment each block has memory, and how many units.
     pub(crate) fn visit_memory(&self, mut visit: impl FnMut(SegmentId, u32)) {
         for (block, slot) in (0..).zip(&self.blocks) {
@@ -270,25 +292,7 @@ impl Claim {
     /// Gives memory to claimed blocks from `first` on, as many as the extent has bytes for; returns the block after
     /// the last one. Blocks that have memory already are left as they are.
     pub(crate) fn attach(&mut self, first: u32, extent: Extent) -> u32 {
-        let extent = Arc::new(extent);
-        let (mut block, mut offset) = (first, 0);
-        while self.blocks.contains(BlockMask(1 << block)) {
-            let bytes = self.frame.block_bytes(block);
-            if offset + bytes as u64 > extent.bytes() {
-                break;
-            }
-            let memory = Memory {
-                extent: Arc::clone(&extent),
-                offset: usize::try_from(offset).expect("within a page"),
-            };
-            let _ = self.frame.blocks[block as usize].memory.set(memory);
-            offset += bytes as u64;
-            block += 1;
-            if block as usize >= self.frame.blocks.len() {
-                break;
-            }
-        }
-        block
+        self.frame.attach(self.blocks, first, extent)
     }
 
     /// Writes bytes into one claimed block that has memory.

@@ -19,7 +19,7 @@ fn page(object: ObjectId, number: u32) -> PageKey {
 fn plan() -> (Arc<Plans>, PlanHold) {
     let plans = Arc::new(Plans::default());
     let mut hold = PlanHold::begin(&plans, 1);
-    hold.add(AHEAD, [PLANNED]);
+    hold.add(AHEAD, false, [PLANNED]);
     (plans, hold)
 }
 
@@ -173,7 +173,7 @@ impl PartedTier {
 fn parted_rounds(run_parts: u32, window_parts: u32) -> Vec<f64> {
     let plans = Arc::new(Plans::default());
     let mut hold = PlanHold::begin(&plans, 1);
-    hold.add(u64::from(window_parts), [PLANNED]);
+    hold.add(u64::from(window_parts), false, [PLANNED]);
     let mut tier = PartedTier {
         policy: Rounds::new(plans),
         parts: std::collections::BTreeMap::new(),
@@ -257,7 +257,7 @@ fn pages_that_were_there_before_the_plan_are_kept() {
         tier.read(page(PLANNED, number));
     }
     let mut hold = PlanHold::begin(&plans, 1);
-    hold.add(AHEAD, [PLANNED]);
+    hold.add(AHEAD, false, [PLANNED]);
     for number in 50..200 {
         tier.read(page(PLANNED, number));
     }
