@@ -56,7 +56,8 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
 
     A worker takes every n-th batch, so that the `DataLoader` hands them out in the order of the epoch. Without
     `batch_size` single samples come, in runs of 32 per worker. `state_dict` and `load_state_dict` are those of
-    torchdata's `StatefulDataLoader`, which must have as many workers as when the state was taken.
+    torchdata's `StatefulDataLoader`, which must have as many workers as when the state was taken. With none or one, and
+    between batches, other ranks and batch sizes may go on with it, as with `Loader`.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int | None = None, **options: Unpack[LoaderOptions]) -> None:
@@ -84,9 +85,14 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
             options.setdefault("decode_threads", max(1, decode_threads() // workers))
         return self.dataset.loader(self.batch_size or CHUNK_SAMPLES, **options)
 
+    def _shape(self) -> list[int]:
+        """Samples of a batch and number of ranks: what a step is made of."""
+        return [self.batch_size or CHUNK_SAMPLES, self.options["world_size"] or 1]
+
     def _steps(self, samples: int) -> int:
         """Steps of this rank in an epoch of so many samples."""
-        step = (self.batch_size or CHUNK_SAMPLES) * (self.options["world_size"] or 1)
+        batch_size, world_size = self._shape()
+        step = batch_size * world_size
         return -(-samples // step) if self.options.get("tail") == "pad" else samples // step
 
     def __len__(self) -> int:
@@ -160,9 +166,18 @@ class _Walk:
                 f"this state is of worker {state['worker']} of {state['workers']}, and this is worker {self.worker} of "
                 f"{self.workers}: resume with as many workers as before, or with `Dataset.loader`, which needs none"
             )
+        shape = self.samples._shape()
+        if state["shape"] != shape and (self.workers > 1 or state["taken"]):
+            # Each worker knows only its own place, and so does each rank in the middle of a run of single samples.
+            raise InvalidInputError(
+                f"this state is of batches of {state['shape'][0]} on {state['shape'][1]} ranks, and these are of "
+                f"{shape[0]} on {shape[1]}: resume with the same, or with `Dataset.loader`, whose state fits any"
+            )
         self.loader.load_state_dict(json.loads(state["loader"]))
         self.epoch, self.done, self.taken = int(state["epoch"]), int(state["done"]), int(state["taken"])
-        self.steps = self._own_steps()
+        # Of one worker the loader knows what is left, whoever came how far in which steps before.
+        left = self.loader.steps_left if self.workers == 1 else None
+        self.steps = self._own_steps() if left is None else self.done + left
 
     def state_dict(self) -> dict[str, Any]:
         loader = self.before if self.before is not None else self.loader.state_dict()
@@ -172,6 +187,7 @@ class _Walk:
             "workers": self.workers,
             "done": self.done,
             "taken": self.taken,
+            "shape": self.samples._shape(),
             "loader": json.dumps(loader),
         }
 

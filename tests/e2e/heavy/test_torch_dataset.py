@@ -95,3 +95,56 @@ def test_a_stateful_loader_resumes_exactly(images, workers, batch_size):
         resumed = make()
         resumed.load_state_dict(state)
         assert [numbers([batch]) for batch in resumed] == whole[done:]
+
+
+def on_ranks(images, world_size, **options):
+    """The iterable form of every rank."""
+    options = {"shuffle": "global", "seed": 3, **options}
+    return [images.torch(iterable=True, rank=rank, world_size=world_size, **options) for rank in range(world_size)]
+
+
+@pytest.mark.parametrize(("world_size", "batch_size"), [(4, 5), (1, 5), (2, 10), (3, 3)])
+def test_a_stateful_loader_resumes_on_other_ranks(images, world_size, batch_size):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    whole = numbers(images.loader(batch_size=1, shuffle="global", seed=3))
+    before = [StatefulDataLoader(one, batch_size=None) for one in on_ranks(images, 2, batch_size=5)]
+    seen = []
+    walks = [iter(loader) for loader in before]
+    for _ in range(7):
+        seen += numbers(next(walk) for walk in walks)
+    state = before[0].state_dict()
+    assert seen == whole[:70]
+    after = [StatefulDataLoader(one, batch_size=None) for one in on_ranks(images, world_size, batch_size=batch_size)]
+    for loader in after:
+        loader.load_state_dict(state)
+    walks = [iter(loader) for loader in after]
+    rest = []
+    for _ in range(2):
+        rest += numbers(next(walk) for walk in walks)
+    # And once more, from a state that was taken after a resume.
+    state = after[-1].state_dict()
+    again = StatefulDataLoader(on_ranks(images, 1, batch_size=4)[0], batch_size=None)
+    again.load_state_dict(state)
+    rest += numbers(again)
+    left = 210 - 70 - 2 * world_size * batch_size
+    assert rest == whole[70 : 210 - left % 4]
+
+
+@pytest.mark.parametrize(("workers", "batch_size"), [(2, 5), (0, None)])
+def test_a_state_that_other_ranks_cannot_use_is_refused(images, workers, batch_size):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    def make(world_size):
+        samples = on_ranks(images, world_size, batch_size=batch_size)[0]
+        return StatefulDataLoader(samples, batch_size=None, num_workers=workers)
+
+    loader = make(2)
+    walk = iter(loader)
+    next(walk)
+    state = loader.state_dict()
+    other = make(1)
+    other.load_state_dict(state)
+    with pytest.raises(forebay.InvalidInputError, match="resume with the same"):
+        next(iter(other))
+
