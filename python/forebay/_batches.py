@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from forebay import _fields
@@ -9,27 +10,31 @@ from forebay._fields import Column
 
 if TYPE_CHECKING:
     from forebay import _native
-    from forebay.dataset import Dataset
+
+#: Functions that a sample goes through, one after the other.
+Maps = tuple[Callable[[Any], Any], ...]
 
 #: Stands for a field that a sample does not have, where no fields were asked for by name.
-_MISSING: Any = object()
+MISSING: Any = object()
 
 
 class DecodedBatch:
-    """A batch whose fields are read. `faults` has the exception of each bad sample."""
+    """A batch whose fields are read. `faults` has the exception of each bad sample.
 
-    def __init__(self, batch: _native.Batch, columns: dict[str, Column], dataset: Dataset) -> None:
+    `maps` has the functions that each sample goes through; it is empty if none does.
+    """
+
+    def __init__(self, batch: _native.Batch, columns: dict[str, Column], maps: Sequence[Maps]) -> None:
         self.batch = batch
         self.faults: list[Exception | None] = [None] * len(batch)
         self.has_faults = False
         self._columns = columns
-        self._maps = dataset._maps
         self._mapped: list[Any] | None = None
         for column in columns.values():
             if not column.packed:
                 self._find_faults(column.values)
-        if self._maps:
-            self._mapped = [self._map(row) for row in self._rows()]
+        if maps:
+            self._mapped = [_map(row, functions) for row, functions in zip(self._rows(), maps, strict=True)]
             self._find_faults(self._mapped)
 
     def _find_faults(self, values: list[Any]) -> None:
@@ -37,11 +42,6 @@ class DecodedBatch:
             if isinstance(value, Exception) and self.faults[at] is None:
                 self.faults[at] = value
                 self.has_faults = True
-
-    def _map(self, row: Any) -> Any:
-        for function in self._maps:
-            row = _fields.apply(function, row)
-        return row
 
     def _rows(self) -> list[Any]:
         """One dict per sample; of a bad one its exception."""
@@ -53,7 +53,7 @@ class DecodedBatch:
             row = {}
             for name, column in self._columns.items():
                 value = column.values[at]
-                if value is not _MISSING:
+                if value is not MISSING:
                     row[name] = _plain(value) if column.packed else value
             rows.append(row)
         return rows
@@ -80,9 +80,15 @@ class DecodedBatch:
             if order is not None:
                 values = values[order] if column.packed else _again([values[at] for at in order], name)
             if not column.packed:
-                values = [None if value is _MISSING else value for value in values]
+                values = [None if value is MISSING else value for value in values]
             found[name] = values
         return found
+
+
+def _map(row: Any, functions: Maps) -> Any:
+    for function in functions:
+        row = _fields.apply(function, row)
+    return row
 
 
 def _plain(value: Any) -> Any:
@@ -98,32 +104,3 @@ def _again(values: list[Any], name: str) -> Any:
     import numpy as np
 
     return np.array(values)
-
-
-def decode_batch(batch: _native.Batch, dataset: Dataset) -> DecodedBatch:
-    """Read the fields of a batch as its dataset says."""
-    opened = dataset._native
-    encodings = dataset._encodings()
-    columns: dict[str, Column] = {}
-    if dataset._fields is None:
-        columns[_fields.KEY] = Column(batch.keys())
-        there = batch.field_names()
-        for name in opened.fields:
-            columns[name] = _where_there(_fields.decode(batch, name, "auto", encodings), [name in one for one in there])
-        return DecodedBatch(batch, columns, dataset)
-    for name, how in dataset._fields.items():
-        if name == _fields.KEY and name in opened.fields:
-            columns[name] = _fields.decode(batch, name, "auto", encodings)
-        elif name in _fields.ABOUT:
-            columns[name] = Column(_fields.about(batch, name))
-        elif dataset._is_about(name):
-            columns[name] = Column(opened.column(name, batch.numbers()))
-        else:
-            columns[name] = _fields.decode(batch, name, how, encodings)
-    return DecodedBatch(batch, columns, dataset)
-
-
-def _where_there(column: Column, there: list[bool]) -> Column:
-    if column.packed or all(there):
-        return column
-    return Column([value if has else _MISSING for value, has in zip(column.values, there, strict=True)])

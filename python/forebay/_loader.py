@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 from forebay import _native
-from forebay._batches import DecodedBatch, decode_batch
+from forebay._batches import DecodedBatch
+from forebay._reading import Reading
 from forebay.errors import CorruptError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -166,16 +167,15 @@ class Loader:
     ) -> None:
         if not sources:
             raise InvalidInputError("a mix needs at least one dataset")
-        if any(dataset._fields != sources[0][0]._fields for dataset, _ in sources):
-            raise InvalidInputError("datasets of a mix need the same fields, read the same way")
         unknown = sorted(set(options) - set(LoaderOptions.__annotations__))
         if unknown:
             known = ", ".join(sorted(LoaderOptions.__annotations__))
             raise InvalidInputError(f"a loader has no option {', '.join(unknown)}; there are {known}")
         self._sources = list(sources)
-        self._dataset = sources[0][0]
         self._on_error = options.get("on_error", "raise")
-        self._options = {**_native_options(batch_size, stop, options), "decode": _decode(sources)}
+        native_options = _native_options(batch_size, stop, options)
+        self._reading = Reading([dataset for dataset, _ in sources])
+        self._options = {**native_options, "decode": self._reading.native}
         self._maps: list[Callable[[Any], Any]] = []
         self._bad: list[BadSample] = []
         self._bad_count = 0
@@ -225,7 +225,7 @@ class Loader:
 
     def _settled(self, batch: _native.Batch, epoch: int) -> dict[str, Any]:
         """Fields of a batch, with bad samples treated as the options say."""
-        decoded = decode_batch(batch, self._dataset)
+        decoded = self._reading.read(batch)
         if not decoded.has_faults:
             return decoded.fields()
         bad = [at for at, fault in enumerate(decoded.faults) if fault is not None]
@@ -385,14 +385,6 @@ def _check(batch_size: int, options: LoaderOptions) -> None:
     window = given.get("window")
     if not (window is None or isinstance(window, str) or (hasattr(window, "__index__") and operator.index(window) > 0)):
         raise InvalidInputError(f'window is a number of samples above 0, or bytes as "512MiB", not {window!r}')
-
-
-def _decode(sources: Sequence[tuple[Dataset, float]]) -> list[tuple[str, str]]:
-    """Fields that the native module decodes, which must be the same for all."""
-    decode = sources[0][0]._decode()
-    if any(dataset._decode() != decode for dataset, _ in sources):
-        raise InvalidInputError("datasets of a mix need fields of the same encodings; read them with the same decoders")
-    return decode
 
 
 def decode_threads() -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from forebay import _fields, _native
-from forebay._batches import decode_batch
 from forebay._fields import Fields
 from forebay._loader import Loader, LoaderOptions
+from forebay._reading import Reading
 from forebay.errors import ChangedError, InvalidInputError
 from forebay.node import Node, connect
 
@@ -231,7 +231,8 @@ class Dataset:
         for number, given in zip(wanted, numbers, strict=True):
             if not 0 <= number < count:
                 raise IndexError(f"sample {given} of {count}")
-        return decode_batch(self._native.samples(wanted, self._decode()), self).checked_rows()
+        reading = Reading([self])
+        return reading.read(self._native.samples(wanted, reading.native)).checked_rows()
 
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self), 64):

@@ -12,7 +12,7 @@ use forebay_dataset::parquet::{ValueKind, parse_encoding};
 use forebay_dataset::tfrecord::{decode_example, decode_sequence_example};
 use forebay_loader::{Column, FieldBytes, FieldDecoder, SampleBytes};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyException, PyImportError, PyMemoryError};
+use pyo3::exceptions::{PyException, PyImportError, PyIndexError, PyMemoryError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyList};
@@ -104,6 +104,14 @@ fn about(error: Error, sample: &SampleBytes, field: &str) -> Error {
 impl Batch {
     fn __len__(&self) -> usize {
         self.samples.len()
+    }
+
+    /// The samples at these places as a batch of their own, without the fields that were decoded for all of them.
+    fn part(&self, places: Vec<usize>) -> PyResult<Self> {
+        let sample = |at: usize| self.samples.get(at).cloned();
+        let samples: Option<Vec<SampleBytes>> = places.into_iter().map(sample).collect();
+        let samples = samples.ok_or_else(|| PyIndexError::new_err("a batch has no sample at this place"))?;
+        Ok(Self::new(Arc::clone(&self.address), samples, &[], Vec::new()))
     }
 
     /// Numbers of the samples in their dataset.
