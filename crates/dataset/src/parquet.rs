@@ -14,6 +14,7 @@
 mod bounds;
 mod decode;
 mod file;
+mod limits;
 mod nested;
 mod pieces;
 mod schema;
@@ -28,8 +29,9 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 pub use bounds::PageBounds;
-pub use decode::{SLAB_BYTES_MAX, Slab, decode};
+pub use decode::{Slab, decode};
 pub use file::{PageTable, ParquetFile};
+pub use limits::SLAB_BYTES_MAX;
 pub use nested::{Nested, list_of, packed_list};
 pub use pieces::Pieces;
 pub use schema::{ENCODING_PREFIX, Leaf, ValueKind, parse_encoding};

@@ -2,7 +2,7 @@
 //!
 //! A [`Slab`] is what one page decodes to (or a whole column chunk, where pages cannot be told apart): the bytes of all its values, and where
 //! each row begins. Rows of one width need no table. Checksums of pages are compared where the writer left them. Bound: [`SLAB_BYTES_MAX`];
-//! beyond it the file is refused with advice, before memory is taken for it (`pieces.rs`).
+//! beyond it the file is refused with advice, before memory is taken for it (`pieces.rs`, `limits.rs`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,15 +17,15 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::file::{PageTable, ParquetFile};
+use super::limits::{self, SLAB_BYTES_MAX, Stored, TOO_LARGE};
 use super::nested::{self, Row};
 use super::pieces::{Chunk, Pieces};
 use super::schema::{Leaf, ValueKind};
 use super::{damaged, guarded};
 
-/// The most that a page may decode to.
-pub const SLAB_BYTES_MAX: usize = 512 << 20;
-/// Rows that are decoded at once.
+/// Rows that are decoded at once, and values of lists, if they are about equally long.
 const STEP_ROWS: usize = 4096;
+const STEP_VALUES: usize = 1 << 20;
 
 /// Rows of one column, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,32 +95,25 @@ pub fn decode(
         return Err(about(Error::new(Kind::Unsupported, message)));
     }
     file.check_codec(group, leaf).map_err(about)?;
-    let pages = guarded(|| take_pages(file, (group, leaf), table, page, pieces)).map_err(refused);
-    let pages = pages.and_then(bounded).map_err(about)?;
+    let pages = guarded(|| take_pages(file, (group, leaf), table, page, pieces));
+    let pages = pages.map_err(|why| about(limits::refused(why)))?;
     let descriptor = file.chunk(group, leaf)?.column_descr_ptr();
-    let rows = table.rows(page);
-    let mut slab = SlabBuilder::new(column, rows);
+    let stored = Stored {
+        physical: descriptor.physical_type(),
+        length: usize::try_from(descriptor.type_length()).unwrap_or_default(),
+        is_list: column.is_list(),
+    };
+    limits::check(pages.iter(), stored).map_err(about)?;
+    let values = pages.iter().filter(|page| page.is_data_page());
+    let values = values.map(|page| page.num_values() as usize).sum();
+    let mut slab = SlabBuilder::new(column, table.rows(page), values);
     guarded(|| {
         let reader = get_column_reader(descriptor, Box::new(Taken(pages)));
         read(reader, column, &mut slab)
     })
-    .map_err(|why| damaged("has a page that cannot be decoded").caused_by(why))
+    .map_err(limits::refused)
     .and_then(|()| slab.finish())
     .map_err(about)
-}
-
-pub(super) fn unsupported() -> Error {
-    let message =
-        "the column is compressed or encoded in a way that is not supported; write it with zstd or snappy";
-    Error::new(Kind::Unsupported, message)
-}
-
-fn refused(why: ParquetError) -> Error {
-    match why {
-        ParquetError::NYI(_) => unsupported().caused_by(why),
-        ParquetError::General(why) if why == TOO_LARGE => too_large(),
-        why => damaged("has a page that cannot be read").caused_by(why),
-    }
 }
 
 /// The dictionary, if there is one, and the page; or all pages.
@@ -167,21 +160,6 @@ fn location(range: Range<u64>) -> PageLocation {
         compressed_page_size: i32::try_from(range.end - range.start).unwrap_or(i32::MAX),
         first_row_index: 0,
     }
-}
-
-fn bounded(pages: VecDeque<Page>) -> Result<VecDeque<Page>> {
-    let bytes: usize = pages.iter().map(|page| page.buffer().len()).sum();
-    let values: usize = pages.iter().map(|page| page.num_values() as usize).sum();
-    if bytes <= SLAB_BYTES_MAX && values <= SLAB_BYTES_MAX / 4 {
-        return Ok(pages);
-    }
-    Err(too_large())
-}
-
-fn too_large() -> Error {
-    let message =
-        "a page of the column is too large to be decoded; write smaller row groups, with a page index";
-    Error::new(Kind::Unsupported, message).with("bytes_max", SLAB_BYTES_MAX)
 }
 
 /// Pages that were read already.
@@ -277,14 +255,18 @@ fn each<T: DataType>(
     put: impl Fn(&T::T, &mut Vec<u8>),
 ) -> ParquetResult<()> {
     let (mut def, mut rep, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    while !slab.is_full() {
+    loop {
         def.clear();
         rep.clear();
         values.clear();
-        let step = STEP_ROWS.min(slab.missing());
+        // At the end one more is asked for, which must not be there.
+        let step = slab.step_rows.min(slab.missing()).max(1);
         let (records, _, levels) = reader.read_records(step, Some(&mut def), Some(&mut rep), &mut values)?;
-        if records == 0 {
-            return Err(ParquetError::EOF("fewer rows than the row group has".into()));
+        match (records, slab.is_full()) {
+            (0, true) => return Ok(()),
+            (0, false) => return Err(ParquetError::EOF("fewer rows than the row group has".into())),
+            (_, true) => return Err(ParquetError::General("more rows than the row group has".into())),
+            (_, false) => {}
         }
         if slab.leaf.is_list() {
             slab.add_lists(&def[..levels], &rep[..levels], &values, &put)?;
@@ -292,7 +274,6 @@ fn each<T: DataType>(
             slab.add_flat(records, &def, &values, &put)?;
         }
     }
-    Ok(())
 }
 
 /// A slab that is being filled.
@@ -300,11 +281,16 @@ struct SlabBuilder<'a> {
     leaf: &'a Leaf,
     slab: Slab,
     done: u64,
+    /// Rows that are decoded at once.
+    step_rows: usize,
 }
 
 impl<'a> SlabBuilder<'a> {
-    fn new(leaf: &'a Leaf, rows: Range<u64>) -> Self {
+    /// For rows that have so many values together.
+    fn new(leaf: &'a Leaf, rows: Range<u64>, values: usize) -> Self {
         let width = leaf.kind.width().filter(|_| !leaf.is_list());
+        let all = usize::try_from(rows.end - rows.start).unwrap_or(usize::MAX);
+        let values_per_row = values.div_ceil(all.max(1)).max(1);
         Self {
             leaf,
             slab: Slab {
@@ -315,6 +301,7 @@ impl<'a> SlabBuilder<'a> {
                 nulls: Vec::new(),
             },
             done: 0,
+            step_rows: (STEP_VALUES / values_per_row).clamp(1, STEP_ROWS),
         }
     }
 
@@ -411,5 +398,5 @@ impl<'a> SlabBuilder<'a> {
     }
 }
 
-/// What an error inside of the `parquet` crate says that means [`too_large`].
-pub(super) const TOO_LARGE: &str = "the page decodes to more than is taken";
+#[cfg(test)]
+mod tests;

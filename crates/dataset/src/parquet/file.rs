@@ -18,7 +18,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::decode::unsupported;
+use super::limits::unsupported;
 use super::schema::{self, Leaf};
 use super::{TAIL_BYTES, damaged, footer_bytes, guarded, thrift};
 
@@ -40,7 +40,7 @@ pub struct PageTable {
     /// The dictionary, if it has one.
     pub(super) dictionary: Option<Range<u64>>,
     /// Where each page lies and which rows of the row group it has.
-    pages: Vec<(Range<u64>, Range<u64>)>,
+    pub(super) pages: Vec<(Range<u64>, Range<u64>)>,
     /// Whether the only entry is the whole chunk.
     pub(super) is_whole: bool,
 }

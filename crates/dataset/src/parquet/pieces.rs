@@ -13,8 +13,8 @@ use parquet::basic::Compression;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 
-use super::decode::{SLAB_BYTES_MAX, TOO_LARGE};
 use super::file::part;
+use super::limits::{SLAB_BYTES_MAX, TOO_LARGE};
 use super::thrift;
 
 /// The most that a byte of deflate unpacks to; of LZ4 it is less.

@@ -15,25 +15,40 @@ async fn parts_after_single_blocks(is_dense: bool) -> usize {
         check(&reservoir, &other, place, &source).await;
     }
     check(&reservoir, &planned, whole(&planned), &source).await;
-    let leased = reservoir.lease(&planned, whole(&planned), &shared(&source)).await.unwrap();
+    let leased = reservoir
+        .lease(&planned, whole(&planned), &shared(&source))
+        .await
+        .unwrap();
     leased.parts().len()
 }
 
 #[tokio::test]
 async fn a_page_that_is_read_whole_in_the_end_lies_in_one_piece() {
     assert_eq!(parts_after_single_blocks(true).await, 1);
-    assert!(parts_after_single_blocks(false).await > 1, "memory by the block lies apart");
+    assert!(
+        parts_after_single_blocks(false).await > 1,
+        "memory by the block lies apart"
+    );
 }
 
 #[tokio::test]
 async fn no_page_goes_for_bytes_that_nobody_asked_for() {
     let (reservoir, source) = (reservoir(4 * MIB).await, FakeSource::new());
-    let (there, planned) = (object("there", "1", 3 * MIB + 512 * KIB), object("planned", "1", 3 * MIB));
+    let (there, planned) = (
+        object("there", "1", 3 * MIB + 512 * KIB),
+        object("planned", "1", 3 * MIB),
+    );
     check(&reservoir, &there, whole(&there), &source).await;
     let mut hold = reservoir.plan(1);
     hold.add(MIB, true, [ObjectId::of(&planned)]);
     for page in 0..3 {
-        check(&reservoir, &planned, range(page * MIB, page * MIB + 1000), &source).await;
+        check(
+            &reservoir,
+            &planned,
+            range(page * MIB, page * MIB + 1000),
+            &source,
+        )
+        .await;
     }
     assert_eq!(reservoir.stats().evicted_ram_pages, 0);
 }
