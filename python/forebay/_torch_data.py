@@ -122,7 +122,7 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         """Return where this worker stands."""
         if self._walk is not None:
             return self._walk.state_dict()
-        return self._resume or {"epoch": self.epoch}
+        return self._resume or {"epoch": self.epoch, "shape": self._shape()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Let the next iteration begin where a worker of this number stood."""
@@ -157,6 +157,14 @@ class _Walk:
         return max(0, -(-(steps - self.worker) // self.workers))
 
     def resume(self, state: dict[str, Any]) -> None:
+        shape = self.samples._shape()
+        if state["shape"] != shape and (self.workers > 1 or state.get("taken")):
+            # Each worker knows only its own place, and so does each rank in the middle of a run of single samples. That
+            # a worker has not begun says nothing of the others.
+            raise InvalidInputError(
+                f"this state is of batches of {state['shape'][0]} on {state['shape'][1]} ranks, and these are of "
+                f"{shape[0]} on {shape[1]}: resume with the same, or with `Dataset.loader`, whose state fits any"
+            )
         if "loader" not in state:
             self.epoch = int(state["epoch"])
             self.loader.set_epoch(self.epoch)
@@ -165,13 +173,6 @@ class _Walk:
             raise InvalidInputError(
                 f"this state is of worker {state['worker']} of {state['workers']}, and this is worker {self.worker} of "
                 f"{self.workers}: resume with as many workers as before, or with `Dataset.loader`, which needs none"
-            )
-        shape = self.samples._shape()
-        if state["shape"] != shape and (self.workers > 1 or state["taken"]):
-            # Each worker knows only its own place, and so does each rank in the middle of a run of single samples.
-            raise InvalidInputError(
-                f"this state is of batches of {state['shape'][0]} on {state['shape'][1]} ranks, and these are of "
-                f"{shape[0]} on {shape[1]}: resume with the same, or with `Dataset.loader`, whose state fits any"
             )
         self.loader.load_state_dict(json.loads(state["loader"]))
         self.epoch, self.done, self.taken = int(state["epoch"]), int(state["done"]), int(state["taken"])
