@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from forebay import _fields
+from forebay import _fields, _rows
 from forebay._batches import MISSING, DecodedBatch
 from forebay._fields import Column, Decoder
 from forebay.errors import InvalidInputError
@@ -104,13 +104,31 @@ class Reading:
         if self._is_known(dataset, name):
             if name in _fields.ABOUT:
                 return Column(_fields.about(batch, name))
-            return Column(dataset._native.column(name, batch.numbers()))
+            return _labels(dataset._native.column(name, batch.numbers()), how)
         column = _fields.decode(batch, name, "auto" if name == _fields.KEY else how, encodings)
         return _where_there(column, batch, name) if self._is_all else column
 
 
 #: The kind of a field that lies in the index of its dataset.
 _LABEL = "label"
+
+
+def _labels(values: list[Any], how: Decoder) -> Column:
+    """Labels as they are, as numbers, or as a function makes them."""
+    if how in ("auto", "str"):
+        return Column(values)
+    if callable(how):
+        return Column([_fields.apply(how, value) for value in values])
+    if how not in ("int", "float"):
+        raise InvalidInputError(
+            f"labels are text and cannot be read as {how!r}; take str, int, float or a function of the text"
+        )
+    numbers, _ = _rows.convert(values, False, how)
+    if any(type(number) not in (int, float) for number in numbers):
+        return Column(numbers)
+    import numpy as np
+
+    return Column(np.array(numbers, "int64" if how == "int" else "float64"), packed=True)
 
 
 def _where_there(column: Column, batch: _native.Batch, name: str) -> Column:

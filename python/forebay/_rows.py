@@ -46,7 +46,7 @@ def convert(values: Any, packed: bool, how: str) -> tuple[Any, bool]:
         try:
             return to(value)
         except (TypeError, ValueError, OverflowError) as fault:
-            return CorruptError(f"the value of a column cannot be read as {how}: {fault}")
+            return CorruptError(f"the value cannot be read as {how}: {fault}")
 
     return [one(value) for value in (values.tolist() if packed else values)], False
 

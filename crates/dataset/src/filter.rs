@@ -156,6 +156,29 @@ impl Scalar {
     }
 }
 
+impl Scalar {
+    /// Refuses a value that is of another kind than those of a column: nothing would ever match, and nobody would know why.
+    fn check_against(&self, kind: ValueKind) -> Result<()> {
+        let is_number = matches!(self, Self::Int(_) | Self::Float(_) | Self::Decimal(_));
+        let message = match kind {
+            ValueKind::Text | ValueKind::Bytes if is_number => {
+                "the filter compares a column of text with a number; write it as text"
+            }
+            ValueKind::Bool
+            | ValueKind::Int(_)
+            | ValueKind::Uint(_)
+            | ValueKind::Float(_)
+            | ValueKind::Decimal(_)
+                if !is_number =>
+            {
+                "the filter compares a column of numbers with text; write it as a number"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::new(Kind::InvalidInput, message).with("value", format!("{self:?}")))
+    }
+}
+
 fn int_and_float(int: i128, float: f64) -> Option<Ordering> {
     let near = (int as f64).partial_cmp(&float)?;
     // Numbers above 2^53 may be equal only because they were rounded.
@@ -292,7 +315,9 @@ impl Filter {
         for condition in found.groups.iter_mut().flatten() {
             let kind = kind(&condition.column);
             for value in &mut condition.values {
-                *value = value.in_terms_of(kind)?;
+                let named = |error: Error| error.with("column", &condition.column);
+                *value = value.in_terms_of(kind).map_err(named)?;
+                value.check_against(kind).map_err(named)?;
             }
         }
         Ok(found)
@@ -384,9 +409,30 @@ mod tests {
         assert!(holds("0.10", "==", Scalar::Float(0.1)));
         assert!(holds("-0.10", ">", Scalar::Float(f64::NEG_INFINITY)));
         assert!(!holds("0.10", "<=", Scalar::Float(f64::NAN)));
-        for operator in OPERATORS {
-            assert!(!holds("1.00", operator, Scalar::Text("1".into())), "{operator}");
+    }
+
+    #[test]
+    fn a_value_of_another_kind_than_its_column_is_refused() {
+        let (text, number) = (Scalar::Text("5".into()), Scalar::Int(5));
+        let refused = |kind: ValueKind, value: &Scalar| {
+            let filter = Filter::new(vec![vec![one("in", std::slice::from_ref(value))]]).unwrap();
+            filter.in_terms_of(|_| kind).err().map(|error| error.kind())
+        };
+        for kind in [
+            ValueKind::Bool,
+            ValueKind::Int(4),
+            ValueKind::Uint(8),
+            ValueKind::Float(8),
+            ValueKind::Decimal(2),
+        ] {
+            assert_eq!(refused(kind, &text), Some(Kind::InvalidInput), "{kind:?}");
+            assert_eq!(refused(kind, &number), None, "{kind:?}");
         }
+        for kind in [ValueKind::Text, ValueKind::Bytes] {
+            assert_eq!(refused(kind, &number), Some(Kind::InvalidInput), "{kind:?}");
+            assert_eq!(refused(kind, &text), None, "{kind:?}");
+        }
+        assert_eq!(refused(ValueKind::Date, &Scalar::Text("2020-12-31".into())), None);
     }
 
     #[test]

@@ -290,7 +290,7 @@ fn scanner(options: &ScanOptions, codec: Codec, stream_bytes: Option<u64>) -> Re
     let is_packed = codec != Codec::None;
     let windows = || {
         options.tokens.clone().ok_or_else(|| {
-            let message = "say how tokens are cut: the length of a sample, and for .bin the type of a token";
+            let message = "say how tokens are cut: the length of a sample, and for .bin the type of a token; or that the format is raw, if each file is a sample";
             Error::new(Kind::InvalidInput, message)
         })
     };

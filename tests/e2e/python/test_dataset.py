@@ -178,6 +178,28 @@ def test_raw_files_have_labels_from_their_folder(node, bucket):
     ]
 
 
+def test_labels_are_read_as_the_fields_say(node, bucket):
+    for number in range(4):
+        node.put(f"{bucket}/raw/{number % 2}/{number}.txt", b"x")
+
+    def dataset(how, **options):
+        return forebay.Dataset(f"{bucket}/raw/", fields={"label": how}, node=node, labels="folder", **options)
+
+    with dataset(int).loader(batch_size=4) as loader:
+        labels = next(iter(loader))["label"]
+    assert labels.dtype == "int64" and labels.tolist() == [0, 0, 1, 1]
+    assert dataset(float)[3] == {"label": 1.0}
+    assert dataset(lambda text: text * 2)[3] == {"label": "11"}
+    with pytest.raises(forebay.InvalidInputError, match="take str, int, float or a function"):
+        dataset("json")[0]
+    node.put(f"{bucket}/raw/two/4.txt", b"x")
+    with pytest.raises(forebay.CorruptError, match="cannot be read as int"):
+        dataset(int)[4]
+    assert len(dataset(str, filter=[("label", "==", "1")])) == 2
+    with pytest.raises(forebay.InvalidInputError, match="column of text with a number"):
+        len(dataset(str, filter=[("label", "==", 1)]))
+
+
 def test_functions_of_map_run_after_the_decoders(node, bucket):
     name = put_tars(node, f"{bucket}/d", shards=1, samples=4)
     ds = forebay.Dataset(name, fields={"cls": int}, node=node)

@@ -25,7 +25,7 @@ const PAGES_MAX: usize = 64;
 
 /// The samples of a dataset for which a filter holds.
 ///
-/// Errors: `InvalidInput` if it asks for a column that is not there.
+/// Errors: `InvalidInput` if it asks for a column that is not there, or compares it with what it does not hold.
 pub(crate) fn select(dataset: &Inner, filter: &Filter, threads: usize) -> Result<Subset> {
     let numbers = match dataset.access() {
         Access::Rows => by_rows(dataset, filter, threads)?,
@@ -52,6 +52,13 @@ fn by_index(dataset: &Inner, filter: &Filter) -> Result<Vec<u64>> {
         let known: Vec<&str> = columns.keys().map(String::as_str).collect();
         return Err(unknown(column, &known.join(" ")));
     }
+    let kind = |column: &str| match columns.get(column).map(String::as_str) {
+        Some("i64") => ValueKind::Int(8),
+        Some("f64") => ValueKind::Float(8),
+        Some("text") => ValueKind::Text,
+        _ => ValueKind::Unsupported,
+    };
+    let filter = &filter.in_terms_of(kind)?;
     let mut found = Vec::new();
     for number in 0..dataset.index.len() {
         let mut failed = None;
