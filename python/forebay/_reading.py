@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Decoders that go by the encoding of a field, where its format has one.
 _BY_ENCODING = ("auto", "int", "float", "str")
+#: The kind of a field that lies in the index of its dataset.
+_LABEL = "label"
 
 
 class Reading:
@@ -107,10 +109,6 @@ class Reading:
             return _labels(dataset._native.column(name, batch.numbers()), how)
         column = _fields.decode(batch, name, "auto" if name == _fields.KEY else how, encodings)
         return _where_there(column, batch, name) if self._is_all else column
-
-
-#: The kind of a field that lies in the index of its dataset.
-_LABEL = "label"
 
 
 def _labels(values: list[Any], how: Decoder) -> Column:

@@ -154,9 +154,7 @@ impl Scalar {
             Error::new(Kind::InvalidInput, message).with("value", text)
         })
     }
-}
 
-impl Scalar {
     /// Refuses a value that is of another kind than those of a column: nothing would ever match, and nobody would know why.
     fn check_against(&self, kind: ValueKind) -> Result<()> {
         let is_number = matches!(self, Self::Int(_) | Self::Float(_) | Self::Decimal(_));

@@ -34,6 +34,14 @@ def shared_embedded(tmp_path_factory):
         yield node
 
 
+@pytest.fixture
+def home(shared_embedded):
+    """A fresh bucket on the embedded node that tests share."""
+    name = f"b-{uuid.uuid4().hex[:12]}"
+    shared_embedded.create_bucket(name)
+    return name
+
+
 @pytest.fixture(params=KINDS)
 def node(request):
     """A node of each kind in turn."""

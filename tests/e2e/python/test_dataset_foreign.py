@@ -3,19 +3,11 @@
 import io
 import json
 import tarfile
-import uuid
 
 import pytest
 
 import forebay
 from dataset_shards import picture, put_tars, tar_shard
-
-
-@pytest.fixture
-def home(shared_embedded):
-    name = f"b-{uuid.uuid4().hex[:12]}"
-    shared_embedded.create_bucket(name)
-    return name
 
 
 def dali(shard: bytes) -> bytes:

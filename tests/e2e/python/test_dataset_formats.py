@@ -9,15 +9,6 @@ import forebay
 from dataset_shards import picture
 
 
-@pytest.fixture
-def home(shared_embedded):
-    import uuid
-
-    name = f"b-{uuid.uuid4().hex[:12]}"
-    shared_embedded.create_bucket(name)
-    return name
-
-
 def upload(node, home, folder):
     for path in sorted(folder.rglob("*")):
         if path.is_file():

@@ -1,7 +1,6 @@
 """Mixes of datasets that differ: every sample is read as its own dataset says."""
 
 import io
-import uuid
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +11,6 @@ import forebay
 from dataset_shards import put_tars
 
 COUNT = 12
-
-
-@pytest.fixture
-def home(shared_embedded):
-    name = f"b-{uuid.uuid4().hex[:12]}"
-    shared_embedded.create_bucket(name)
-    return name
 
 
 def parquet(node, folder, **options):

@@ -2,7 +2,6 @@
 
 import datetime
 import decimal
-import uuid
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +11,6 @@ import pytest
 import forebay
 
 ROWS = 1000
-
-
-@pytest.fixture
-def home(shared_embedded):
-    name = f"b-{uuid.uuid4().hex[:12]}"
-    shared_embedded.create_bucket(name)
-    return name
 
 
 def table(first=0, rows=ROWS):
