@@ -2,7 +2,8 @@
 //! See `forebay_dataset::fuzzing::parquet_footer`.
 
 libfuzzer_sys::fuzz_target!(
-    // Libraries may panic, and that is caught; libFuzzer's hook would end the process before. What is not caught still ends it.
+    // Libraries may panic, and that is caught; libFuzzer's hook would end the process before. What is not
+    // caught still ends it.
     init: {
         drop(std::panic::take_hook());
     },

@@ -1,4 +1,4 @@
 #![no_main]
-//! See `forebay_core::fuzzing::wire_frame`.
+//! See `forebay_wire::fuzzing::wire_frame`.
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| forebay_core::fuzzing::wire_frame(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| forebay_wire::fuzzing::wire_frame(data));

@@ -41,8 +41,8 @@ _NAMES = (
 _TOKENS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 #: What the native module decodes, on threads of its own and without the interpreter.
 _NATIVE = ("str", "int", "float", "json", "npy")
-#: Pictures that it decodes; steps may follow: `"rgb:short=256,crop=224"`.
-_PICTURES = ("image", "rgb", "gray")
+#: Images that it decodes; steps may follow: `"rgb:short=256,crop=224"`.
+_IMAGES = ("image", "rgb", "gray")
 
 
 def parse(fields: Fields | None) -> dict[str, Decoder] | None:
@@ -62,7 +62,7 @@ def _parse_one(name: str, how: Decoder) -> Decoder:
         return how
     if isinstance(how, str) and (how in _NAMES[:-1] or (how.startswith("tokens:") and how[7:] in _TOKENS)):
         return how
-    if isinstance(how, str) and how.partition(":")[0] in _PICTURES:
+    if isinstance(how, str) and how.partition(":")[0] in _IMAGES:
         _native.check_decoder(how)
         return how
     raise InvalidInputError(
@@ -92,7 +92,7 @@ def native(fields: Mapping[str, Decoder] | None, encodings: Mapping[str, str]) -
         if how == "auto" and name == "tokens" and encoding in _TOKENS:
             found.append((name, f"tokens:{encoding}"))
         is_row = encoding is not None and encoding.startswith(_rows.PREFIX) and how in ("int", "float", "str")
-        if not is_row and (how in _NATIVE or how.partition(":")[0] in (*_PICTURES, "tokens")):
+        if not is_row and (how in _NATIVE or how.partition(":")[0] in (*_IMAGES, "tokens")):
             found.append((name, how))
     return found
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import logging
-import operator
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypedDict, TypeVar
 
 from forebay import _native
 from forebay._batches import DecodedBatch
+from forebay._ranks import rank_and_world_size
 from forebay._reading import Reading
 from forebay.errors import CorruptError, InvalidInputError
 
 if TYPE_CHECKING:
     from forebay.dataset import Dataset
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _log = logging.getLogger("forebay")
 
@@ -28,7 +32,7 @@ BAD_KEPT_MAX = 1000
 
 
 class LoaderOptions(TypedDict, total=False):
-    """Options of a loader, by name."""
+    """Options of a loader, by name, for those who pass them on."""
 
     shuffle: Literal["window", "global"] | None
     window: int | str | None
@@ -128,17 +132,15 @@ class Loader:
     """Batches of a dataset or of a mix. Made by `Dataset.loader` and `Mix.loader`.
 
     Iterating gives the batches of one epoch as dicts, field to values: an array for numbers and tokens, else a list.
-    The next `for` loop gives the next epoch. A loop that was left in the middle is taken up by the next one, so nothing
-    is lost or comes twice; `set_epoch` starts over. Threads read ahead from the first batch on, and end with `close()`
-    or the loader.
+    As in torch, `iter(loader)` begins an epoch: always the next one, however the last loop ended (by its end, by
+    `break`, by `islice`). `set_epoch` chooses another. Only a state that was loaded goes on in the middle of one. An
+    iteration that was overtaken by another is refused. Threads read ahead from the first batch on, and end with
+    `close()` or the loader.
 
     Args:
         sources: Datasets and weights.
         batch_size: Samples of a batch of this rank.
         stop: When an epoch of a mix ends.
-        options: See below.
-
-    Options:
         shuffle: `"window"` mixes inside of windows, which are read in long stretches; `"global"` everything; `None`
             nothing.
         window: Samples (`10_000`) or bytes (`"512MiB"`) of a window; 128 MiB by default.
@@ -154,7 +156,7 @@ class Loader:
         epoch: The first epoch.
         threads: Threads that read batches.
         batches_ahead: Batches that are ready or under way, at most.
-        decode_threads: Threads that decode pictures and JSON; by default as many as there are cores for this rank.
+        decode_threads: Threads that decode images and JSON; by default as many as there are cores for this rank.
     """
 
     def __init__(
@@ -163,48 +165,101 @@ class Loader:
         *,
         batch_size: int = 1,
         stop: str | None = None,
-        **options: Unpack[LoaderOptions],
+        shuffle: Literal["window", "global"] | None = None,
+        window: int | str | None = None,
+        seed: int = 0,
+        take: float | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        tail: Literal["drop", "pad"] = "drop",
+        on_error: Literal["raise", "skip", "substitute"] = "raise",
+        prefetch: int | str = "auto",
+        epoch: int = 0,
+        threads: int | None = None,
+        batches_ahead: int | None = None,
+        decode_threads: int | None = None,
     ) -> None:
         if not sources:
             raise InvalidInputError("a mix needs at least one dataset")
-        unknown = sorted(set(options) - set(LoaderOptions.__annotations__))
-        if unknown:
-            known = ", ".join(sorted(LoaderOptions.__annotations__))
-            raise InvalidInputError(f"a loader has no option {', '.join(unknown)}; there are {known}")
+        rank, world_size = rank_and_world_size(rank, world_size)
         self._sources = list(sources)
-        self._on_error = options.get("on_error", "raise")
-        native_options = _native_options(batch_size, stop, options)
+        self._on_error = on_error
         self._reading = Reading([dataset for dataset, _ in sources])
-        self._options = {**native_options, "decode": self._reading.native}
+        self._options: dict[str, Any] = {
+            "batch_size": batch_size,
+            "stop": stop,
+            "shuffle": shuffle,
+            "window": window,
+            "seed": seed,
+            "take": take,
+            "rank": rank,
+            "world_size": world_size,
+            "tail": tail,
+            "on_error": on_error,
+            "prefetch": prefetch,
+            "epoch": epoch,
+            "decode": self._reading.native,
+            "threads": threads,
+            "batches_ahead": batches_ahead,
+            "decode_threads": decode_threads or decode_threads_default(),
+        }
         self._maps: list[Callable[[Any], Any]] = []
         self._bad: list[BadSample] = []
         self._bad_count = 0
         self._python_seconds = 0.0
-        self._loader = _native.Loader([(dataset._native, weight) for dataset, weight in sources], self._options)
+        #: How many iterations began; only the last one may go on.
+        self._iteration = 0
+        #: The process that took batches of this epoch, if no state was loaded since. A copy of the loader in another
+        #: process, by fork or pickle, goes on where the loader stood.
+        self._taken_by: int | None = None
+        self._loader = self._native_loader()
         #: As they were when this epoch began.
         self._epoch_stats = self.stats()
+
+    def _native_loader(self) -> _native.Loader:
+        return _native.Loader([(dataset._native, weight) for dataset, weight in self._sources], **self._options)
 
     # --- batches ---
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        while True:
-            found = self._loader.next()
-            if found is None:
+        self._begin_epoch()
+        return _Batches(self, self._iteration)
+
+    def _begin_epoch(self) -> None:
+        """Go to where the next iteration begins: a new epoch, unless a state was loaded or nothing was taken yet."""
+        self._iteration += 1
+        if self._taken_by != os.getpid():
+            return
+        self._taken_by = None
+        if self.steps_left == 0:
+            # All batches were taken, but not the end: what is read ahead of the next epoch stays.
+            if self._loader.next() is None:
                 self._end_epoch()
-                return
-            started = time.perf_counter()
-            batch, (epoch, _, _) = found
-            try:
-                decoded: Any = self._settled(batch, epoch)
-                for function in self._maps:
-                    decoded = function(decoded)
-            except BaseException:
-                # As if it had never been asked for: a state that is taken now comes back to this batch.
-                self._loader.give_back()
-                raise
-            finally:
-                self._python_seconds += time.perf_counter() - started
-            yield decoded
+        else:
+            self._loader.set_epoch(self._loader.epoch() + 1)
+            self._epoch_stats = self.stats()
+
+    def _next(self) -> dict[str, Any] | None:
+        """Return the next batch of this epoch; `None` at its end."""
+        found = self._loader.next()
+        if found is None:
+            self._taken_by = None
+            self._end_epoch()
+            return None
+        started = time.perf_counter()
+        batch, (epoch, _, _) = found
+        try:
+            decoded: Any = self._settled(batch, epoch)
+            for function in self._maps:
+                decoded = function(decoded)
+        except BaseException:
+            # As if it had never been asked for: a state that is taken now comes back to this batch.
+            self._loader.give_back()
+            raise
+        finally:
+            self._python_seconds += time.perf_counter() - started
+        self._taken_by = os.getpid()
+        return decoded  # type: ignore[no-any-return]
 
     def _end_epoch(self) -> None:
         stats, epoch = self.stats(), self.epoch - 1
@@ -275,8 +330,9 @@ class Loader:
         return self._loader.epoch()
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch."""
+        """Let the next iteration begin this epoch."""
         self._loader.set_epoch(epoch)
+        self._taken_by = None
 
     @property
     def dropped_and_padded(self) -> tuple[int, int]:
@@ -304,20 +360,23 @@ class Loader:
         """Go on where a state was taken, in the order that it was taken in.
 
         Seed, shuffling and how much an epoch takes are those of the state, whatever this loader was told.
-        `ChangedError` if the data is not the same any more.
+        `ChangedError` if the data is not the same any more. The next iteration goes on there.
         """
         self._loader.resume(json.dumps(state))
+        self._taken_by = None
 
     # --- looking ---
 
     def stats(self) -> LoaderStats:
         """Return what was read, and what the consumer waited for."""
         found = self._loader.stats()
-        bad = [BadSample(*one) for one in found.pop("bad")]
-        found["bad_samples"] += self._bad_count
+        counts = {field.name: getattr(found, field.name) for field in fields(LoaderStats) if hasattr(found, field.name)}
+        bad = [BadSample(*one) for one in found.bad]
+        counts["bad_samples"] += self._bad_count
         # What the native module takes for the consumer's time is partly ours.
-        found["user_seconds"] = max(0.0, found["user_seconds"] - self._python_seconds)
-        return LoaderStats(**found, python_seconds=self._python_seconds, bad=(bad + self._bad)[:BAD_KEPT_MAX])
+        counts["user_seconds"] = max(0.0, found.user_seconds - self._python_seconds)
+        counts["python_seconds"] = self._python_seconds
+        return LoaderStats(**{**counts, "bad": (bad + self._bad)[:BAD_KEPT_MAX]})
 
     # --- life ---
 
@@ -340,67 +399,53 @@ class Loader:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._loader = _native.Loader([(dataset._native, weight) for dataset, weight in self._sources], self._options)
+        self._loader = self._native_loader()
         self._loader.resume(state["_loader"])
+        self._taken_by = None
 
 
-def _native_options(batch_size: int, stop: str | None, options: LoaderOptions) -> dict[str, Any]:
-    """Options as the native module takes them."""
-    _check(batch_size, options)
-    rank, world_size = ranks(options.get("rank"), options.get("world_size"))
-    window, take = options.get("window"), options.get("take")
-    return {
-        "batch_size": batch_size,
-        "stop": stop,
-        "shuffle": options.get("shuffle"),
-        "window_bytes" if isinstance(window, str) else "window": window,
-        "seed": options.get("seed", 0),
-        "take_samples" if isinstance(take, int) else "take": take,
-        "rank": rank,
-        "world_size": world_size,
-        "tail": options.get("tail", "drop"),
-        "on_error": options.get("on_error", "raise"),
-        "prefetch": str(options.get("prefetch", "auto")),
-        "epoch": options.get("epoch", 0),
-        "threads": options.get("threads"),
-        "decode_threads": options.get("decode_threads") or decode_threads(),
-        "batches_ahead": options.get("batches_ahead"),
-    }
+class _Batches(Iterator[dict[str, Any]]):
+    """One iteration of a loader. After an error it may go on: the batch that failed is tried again."""
+
+    def __init__(self, loader: Loader, iteration: int) -> None:
+        self._loader = loader
+        self._iteration = iteration
+        self._is_done = False
+
+    def __next__(self) -> dict[str, Any]:
+        if self._is_done:
+            raise StopIteration
+        if self._loader._iteration != self._iteration:
+            raise InvalidInputError(
+                "another iteration of this loader has begun, and a loader has one at a time: make a loader for each"
+            )
+        batch = self._loader._next()
+        if batch is None:
+            self._is_done = True
+            raise StopIteration
+        return batch
 
 
-def _check(batch_size: int, options: LoaderOptions) -> None:
-    """Say which option is wrong, where the native module would only say that a number is."""
-    given = {"batch_size": batch_size, **options}
-    for name in ("batch_size", "seed", "epoch", "rank", "world_size", "threads", "batches_ahead", "decode_threads"):
-        value = given.get(name)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidInputError(f"{name} is a whole number, not {value!r}")
-        if not 0 <= operator.index(value) < 2**64:
-            raise InvalidInputError(f"{name} is between 0 and 2^64 - 1, not {value!r}")
-    shuffle = given.get("shuffle")
-    if shuffle is not None and not isinstance(shuffle, str):
-        raise InvalidInputError(f'shuffle is "window", "global" or None, not {shuffle!r}')
-    window = given.get("window")
-    if not (window is None or isinstance(window, str) or (hasattr(window, "__index__") and operator.index(window) > 0)):
-        raise InvalidInputError(f'window is a number of samples above 0, or bytes as "512MiB", not {window!r}')
-
-
-def decode_threads() -> int:
+def decode_threads_default() -> int:
     """Return as many threads as there are cores for this process, at most 16; ranks of one host share them."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(16, cores // max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))))
 
 
-def ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return rank and world size: as given, of torch.distributed, of the environment, or 0 and 1."""
-    if (rank is None) != (world_size is None):
-        raise InvalidInputError("rank and world_size go together: give both, or none")
-    if rank is not None and world_size is not None:
-        return rank, world_size
-    # Only if somebody uses it: torch is not imported for this.
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+def takes_loader_options(method: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let a method that passes `**options` on to a loader show them in `help`, and refuse others by name."""
+    own = list(inspect.signature(method).parameters.values())
+    of_loader = inspect.signature(Loader).parameters
+    options = [of_loader[name] for name in LoaderOptions.__annotations__]
+
+    @functools.wraps(method)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        unknown = sorted(set(kwargs) - set(LoaderOptions.__annotations__) - {one.name for one in own})
+        if unknown:
+            known = ", ".join(sorted(LoaderOptions.__annotations__))
+            raise InvalidInputError(f"a loader has no option {', '.join(unknown)}; there are {known}")
+        return method(*args, **kwargs)
+
+    shown = inspect.Signature([*own[:-1], *options], return_annotation=Loader)
+    checked.__signature__ = shown  # type: ignore[attr-defined]
+    return checked

@@ -4,7 +4,7 @@ With torch.distributed initialized its processes are the ranks, and they talk th
 of hosts. Without it ranks are what `RANK` and `WORLD_SIZE` say, or what the caller says, and they talk through the
 node, which all of them have to share: one host.
 
-Every exchange is made by all ranks in the same order, as with any collective of torch.
+Every all-gather is made by all ranks in the same order, as with any collective of torch.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Ranks:
         self._run = run
         #: A group of torch.distributed, or nothing.
         self._group = group
-        self._exchanges = 0
-        #: What all ranks of this run, and no others, know; found in the first exchange.
+        self._rounds = 0
+        #: What all ranks of this run, and no others, know; found in the first all-gather.
         self._session = ""
 
-    def exchange(self, about: str, mine: Any, timeout: float) -> list[Any]:
+    def all_gather(self, about: str, mine: Any, timeout: float) -> list[Any]:
         """Give something that JSON can have to all ranks; return what each of them gave, in order of ranks.
 
         Whoever gives an exception raises it, and so do the others, with the rank that gave it.
         """
-        self._exchanges += 1
+        self._rounds += 1
         failure = mine if isinstance(mine, ForebayError) else None
         said = _of_error(failure) if failure is not None else {"said": mine}
         if self.size == 1:
@@ -70,12 +70,12 @@ class Ranks:
         if self._group is None:
             if not self._session:
                 self._session = self._meet(timeout)
-            key = f"{self._session} {self._exchanges} {about}"
-            return self._root.gather(key, self.rank, self.size, payload, timeout)
+            key = f"{self._session} {self._rounds} {about}"
+            return self._root.all_gather(key, self.rank, self.size, payload, timeout)
         import torch.distributed as dist
 
         try:
-            # Names the ranks that do not come, which a gather would not.
+            # Names the ranks that do not come, which an all-gather would not.
             patience = datetime.timedelta(seconds=timeout)
             dist.monitored_barrier(self._group, timeout=patience, wait_all_ranks=True)
             found: list[Any] = [None] * self.size
@@ -87,32 +87,43 @@ class Ranks:
     def _meet(self, timeout: float) -> str:
         """Agree on a name that no run before had.
 
-        The node remembers exchanges for a while. A run that was started again by the same launcher may find those of
+        The node remembers all-gathers for a while. A run that was started again by the same launcher may find those of
         the run before: then what this rank gives is not what is there, and all ranks go on to the next name.
         """
         mine = secrets.token_bytes(8)
         for number in range(_MEETINGS_MAX):
             key = f"{self._root.url} {self._run} {self.size} {number}"
             try:
-                found = self._root.gather(key, self.rank, self.size, mine, timeout)
+                found = self._root.all_gather(key, self.rank, self.size, mine, timeout)
             except ConflictError:
                 continue
             return hashlib.blake2b(b"".join(found), digest_size=16).hexdigest()
         raise InvalidInputError("this run cannot be told apart from others: give it a name with job=")
 
 
+def check_ranks(rank: int | None, world_size: int | None) -> None:
+    """Refuse one without the other."""
+    if (rank is None) != (world_size is None):
+        raise InvalidInputError("rank and world_size belong together: give both or none")
+
+
+def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return rank and world size: as given, of torch.distributed, of the environment, or 0 and 1."""
+    check_ranks(rank, world_size)
+    if rank is not None and world_size is not None:
+        return rank, world_size
+    dist = _torch_distributed()
+    if dist is not None:
+        return int(dist.get_rank()), int(dist.get_world_size())
+    return _number("RANK", 0), _number("WORLD_SIZE", 1)
+
+
 def ranks_of(root: CheckpointRoot, rank: int | None, size: int | None, run: str | None) -> Ranks:
     """Find out who this process is among which ranks."""
-    if (rank is None) != (size is None):
-        raise InvalidInputError("rank and world_size belong together: give both or none")
+    rank, size = rank_and_world_size(rank, size)
     dist = _torch_distributed()
-    if rank is not None and size is not None:
-        group = _gloo(dist) if dist is not None and size == dist.get_world_size() and size > 1 else None
-        return Ranks(rank, size, root, run or _run(), group)
-    if dist is not None:
-        size = int(dist.get_world_size())
-        return Ranks(int(dist.get_rank()), size, root, run or _run(), _gloo(dist) if size > 1 else None)
-    return Ranks(_number("RANK", 0), _number("WORLD_SIZE", 1), root, run or _run())
+    group = _gloo(dist) if dist is not None and size > 1 and size == dist.get_world_size() else None
+    return Ranks(rank, size, root, run or _run(), group)
 
 
 def _torch_distributed() -> Any:

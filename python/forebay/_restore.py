@@ -11,11 +11,11 @@ import base64
 import json
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from forebay._state import Node
-from forebay._tensors import Piece, Target, empty, library, targets, word_of
+from forebay._tensors import Piece, Target, empty, empty_like, library, targets, word_of
 from forebay.errors import InvalidInputError, UnsupportedError
 
 #: What stands where nothing is to be loaded into.
@@ -64,9 +64,9 @@ class Restore:
         #: Tensors made here, by name: names that shared memory share it again.
         self._made: dict[str, Any] = {}
 
-    def plan(self, tree: Node, into: Any = NEW) -> Any:
-        """Return the state as it will be, once the wants are read and `finish` was called."""
-        state = self._node(tree, into, ())
+    def plan(self, tree: Node, into: Any = NEW, path: tuple[Any, ...] = ()) -> Any:
+        """Return the state as it will be, once the wants are read and `finish` was called; the tree lies at `path`."""
+        state = self._node(tree, into, path)
         problems = list(self.different)
         if self.strict:
             problems += [f"missing in the step: {name}" for name in self.missing]
@@ -163,7 +163,7 @@ class Restore:
         puts, grows = self._puts, self._grows
         # A module knows what it consists of; others, such as optimizers, learn it from the state they are given.
         self._grows = not is_module
-        filled = self._node(node, _Own.of(into.state_dict()), path)
+        filled = self._node(node, _own_state(into), path)
         self._grows = grows
         if not is_module or self._puts != puts:
             strict = {"strict": False} if is_module and not self.strict else {}
@@ -171,6 +171,8 @@ class Restore:
         return into
 
     def _tensor(self, name: str, kind: str, into: Any, path: tuple[Any, ...]) -> Any:
+        if isinstance(into, _StateOfParameter):
+            return self._like(name, kind, into.parameter)
         if into is not NEW and library(into) in ("t", "n") and self._fill(name, into, path):
             return into
         if name in self._made:
@@ -179,6 +181,15 @@ class Restore:
         made = empty(word, shape, kind)
         self._want(name, targets(made, name))
         self._made[name] = made
+        return made
+
+    def _like(self, name: str, kind: str, parameter: Any) -> Any:
+        """A new tensor of an optimizer, spread over ranks as its parameter is, if it has the parameter's shape."""
+        word, shape = self._described(name)
+        if tuple(parameter.shape) != shape or not hasattr(parameter, "device_mesh"):
+            return self._tensor(name, kind, NEW, ())
+        made = empty_like(word, parameter)
+        self._want(name, targets(made, name, later_bytes_min=self.later_bytes_min))
         return made
 
     def _fill(self, name: str, into: Any, path: tuple[Any, ...]) -> bool:
@@ -236,7 +247,7 @@ class Restore:
         if kind == "json":
             return self._node(json.loads(data), NEW, path)
         if not self.allow_pickle:
-            raise _is_pickle(path)
+            raise refused_pickle(_name(path))
         import io
 
         import torch
@@ -245,7 +256,7 @@ class Restore:
 
     def _unpickled(self, name: str, path: tuple[Any, ...]) -> Any:
         if not self.allow_pickle:
-            raise _is_pickle(path)
+            raise refused_pickle(_name(path))
         _, data = self.read_object(name)
         return pickle.loads(data)
 
@@ -276,6 +287,34 @@ class _Own(dict[Any, Any]):
         return state
 
 
+class _StateOfParameter(Mapping[Any, Any]):
+    """What an optimizer that has not stepped yet has for a parameter: nothing, but it will look like the parameter."""
+
+    def __init__(self, parameter: Any) -> None:
+        self.parameter = parameter
+
+    def __getitem__(self, key: Any) -> Any:
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _own_state(owner: Any) -> Any:
+    """The state of an object, and for an optimizer of torch what it will have for parameters without a state yet."""
+    state = _Own.of(owner.state_dict())
+    groups = getattr(owner, "param_groups", None)
+    if groups is None or not isinstance(state, dict) or not isinstance(state.get("state"), dict):
+        return state
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    for number, parameter in enumerate(parameters):
+        state["state"].setdefault(number, _StateOfParameter(parameter))
+    return state
+
+
 def _key(key: Node) -> Any:
     if not isinstance(key, list):
         return key
@@ -288,9 +327,10 @@ def _key(key: Node) -> Any:
     return base64.b64decode(key[1]).decode("utf-8", "surrogatepass")
 
 
-def _is_pickle(path: tuple[Any, ...]) -> UnsupportedError:
+def refused_pickle(name: str) -> UnsupportedError:
+    """Return the error for an entry that only unpickling could load."""
     message = "this entry is a pickle, which can run any code: use allow_pickle=True if you trust who wrote it"
-    return UnsupportedError(message, [("entry", _name(path))])
+    return UnsupportedError(message, [("entry", name)])
 
 
 def _numpy_scalar(dtype: str, text: str) -> Any:
@@ -307,7 +347,11 @@ def _of_torch(text: str) -> Any:
         return torch.device(rest)
     if kind == "size":
         return torch.Size(json.loads(rest))
-    return getattr(torch, text.removeprefix("torch."))
+    found = getattr(torch, text.removeprefix("torch."), None)
+    # A step names types of torch here, and nothing else of it.
+    if not isinstance(found, (torch.dtype, torch.layout, torch.memory_format)):
+        raise UnsupportedError(f"this version of torch has no type {text}; update torch", [("type", text)])
+    return found
 
 
 def _name(path: tuple[Any, ...]) -> str:

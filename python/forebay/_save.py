@@ -22,7 +22,7 @@ from forebay.errors import CancelledError, ForebayError, NotFoundError, TimedOut
 if TYPE_CHECKING:
     from forebay._native import CheckpointRoot
 
-#: How long one question about the end of a save waits.
+#: How long one request about the end of a save waits.
 _WAIT_SECONDS = 3600.0
 #: How long to wait before a node that is not there is asked again; how long after the save's deadline, or for a save
 #: that the node should know.
@@ -161,7 +161,7 @@ class SaveHandle:
     @classmethod
     def failed(cls, root: CheckpointRoot, step: int, error: ForebayError, stall_seconds: float) -> SaveHandle:
         """Return the handle of a save that was never staged."""
-        cost = {"stall_seconds": stall_seconds, "survives": "nothing"}
+        cost = {"stall_seconds": stall_seconds}
         handle = cls(root, step, {"phase": "failed", "error": error}, cost)
         handle._durable.set_exception(error)
         return handle
@@ -197,14 +197,13 @@ class SaveHandle:
         state, cost = self._state, self._cost
         phase = state["phase"]
         where = {"durable": "lake", "failed": "nowhere"}.get(phase, state.get("staged", "nowhere"))
-        survives = {"durable": "everything", "failed": "nothing"}.get(phase, cost["survives"])
         handed = cost.get("bytes_handed", 0)
         copied = cost.get("bytes_copied", 0)
         return SaveReport(
             step=self.step,
             phase=phase,
             where=where,
-            survives=survives,
+            survives=state.get("survives", "nothing"),
             bytes=state.get("bytes", 0),
             bytes_written=state.get("bytes_written", 0),
             bytes_reused=state.get("bytes_reused", 0),
@@ -239,15 +238,15 @@ class SaveHandle:
             return self._root.wait_save(self.id, timeout)
         except NotFoundError:
             if self._is_committed():
-                return {**self._state, "phase": "durable"}
+                return {**self._state, "phase": "durable", "survives": "everything"}
             message = "the node does not know the save any more, and the step is not committed: save it again"
             lost = UnavailableError(message, [("step", str(self.step)), ("save", self.id)])
             now = time.monotonic()
             self._unknown_since = self._unknown_since or now
-            if self._cost["survives"] == "node" and now - self._unknown_since < _GRACE_SECONDS:
+            if self._state.get("survives") == "node" and now - self._unknown_since < _GRACE_SECONDS:
                 # A node that was started again takes up what lies on its disk; it may not have come to this one yet.
                 raise lost from None
-            return {**self._state, "phase": "failed", "error": lost}
+            return {**self._state, "phase": "failed", "survives": "nothing", "error": lost}
 
     def _is_committed(self) -> bool:
         try:

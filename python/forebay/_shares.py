@@ -81,9 +81,9 @@ def agree(ranks: Ranks, step: int, take: Callable[[], Flat], *, alarms: str, tim
     try:
         flat = take()
     except ForebayError as error:
-        ranks.exchange(f"save {step}", error, timeout)
+        ranks.all_gather(f"save {step}", error, timeout)
         raise
-    said = ranks.exchange(f"save {step}", _said(step, flat), timeout)
+    said = ranks.all_gather(f"save {step}", _said(step, flat), timeout)
     _same_step(said)
     boxes = [[_box(box) for box in one["boxes"]] for one in said]
     names, different = _own_names(boxes, [one["prints"] for one in said])

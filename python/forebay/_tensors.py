@@ -230,6 +230,13 @@ def empty(word: str, shape: tuple[int, ...], kind: str) -> Any:
     return _numpy_empty(name, shape)
 
 
+def empty_like(word: str, parameter: Any) -> Any:
+    """Return new memory for a tensor of torch that lies on devices and ranks as another one does."""
+    import torch
+
+    return torch.empty_like(parameter.detach(), dtype=getattr(torch, NAMES[word]))
+
+
 def view_of(buffer: Any, word: str, shape: tuple[int, ...], kind: str) -> Any:
     """Return a tensor over memory that is there, without a copy."""
     name = NAMES[word]

@@ -10,7 +10,9 @@ import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from forebay import _native
-from forebay._loader import Loader, LoaderOptions, decode_threads, ranks
+from forebay._epochs import Epochs
+from forebay._loader import Loader, LoaderOptions, decode_threads_default
+from forebay._ranks import rank_and_world_size
 from forebay.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -55,7 +57,8 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
     """Samples or batches in the order of a loader, split over ranks and then over the workers of a `DataLoader`.
 
     A worker takes every n-th batch, so that the `DataLoader` hands them out in the order of the epoch. Without
-    `batch_size` single samples come, in runs of 32 per worker. `state_dict` and `load_state_dict` are those of
+    `batch_size` single samples come, in runs of 32 per worker. Each iteration of the `DataLoader` is the next epoch,
+    whether its workers live on or not; `set_epoch` chooses another. `state_dict` and `load_state_dict` are those of
     torchdata's `StatefulDataLoader`, which must have as many workers as when the state was taken. With none or one, and
     between batches, other ranks and batch sizes may go on with it, as with `Loader`.
     """
@@ -64,9 +67,11 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         _teach_collate()
         self.dataset = dataset.index()
         self.batch_size = batch_size
-        rank, world_size = ranks(options.get("rank"), options.get("world_size"))
+        rank, world_size = rank_and_world_size(options.get("rank"), options.get("world_size"))
         self.options = LoaderOptions(**{**options, "rank": rank, "world_size": world_size})
-        self.epoch = int(options.get("epoch", 0))
+        self._epochs = Epochs(int(options.get("epoch", 0)))
+        #: How many iterations began in this process.
+        self._iterations = 0
         self._walk: _Walk | None = None
         self._resume: dict[str, Any] | None = None
         # A fault in the options is said here, and not by a worker.
@@ -82,7 +87,7 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         options = LoaderOptions(**{**self.options, "rank": worker * world + rank, "world_size": workers * world})
         if workers > 1:
             options["tail"] = "pad"
-            options.setdefault("decode_threads", max(1, decode_threads() // workers))
+            options.setdefault("decode_threads", max(1, decode_threads_default() // workers))
         return self.dataset.loader(self.batch_size or CHUNK_SAMPLES, **options)
 
     def _shape(self) -> list[int]:
@@ -104,19 +109,27 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
             return int(loader.state_dict()["sources"][0]["epoch_samples"])
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next iteration with this epoch. Workers that live on do not see it: make them anew."""
-        self.epoch, self._resume = epoch, None
+        """Begin the next iteration with this epoch, also in workers that live on."""
+        self._epochs.set_next(epoch)
+        self._resume = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration is."""
+        if self._resume is not None:
+            return int(self._resume["epoch"])
+        return self._epochs.next(torch.utils.data.get_worker_info())
 
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
         worker, workers = (info.id, info.num_workers) if info is not None else (0, 1)
-        self._walk = _Walk(self, worker, workers)
-        if self._resume is not None:
-            self._walk.resume(self._resume)
-            self._resume = None
-        walk = self._walk
+        state, self._resume = self._resume, None
+        epoch = self._epochs.begin(info, self._iterations, None if state is None else int(state["epoch"]))
+        self._iterations += 1
+        self._walk = walk = _Walk(self, worker, workers, epoch)
+        if state is not None:
+            walk.resume(state)
         yield from walk
-        self.epoch = walk.epoch + 1
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this worker stands."""
@@ -129,7 +142,7 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         self._resume, self._walk = state, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_walk": None}
+        return {**self.__dict__, "_walk": None, "_iterations": 0}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         _teach_collate()
@@ -139,10 +152,10 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
 class _Walk:
     """One worker's way through one epoch."""
 
-    def __init__(self, samples: IterableSamples, worker: int, workers: int) -> None:
+    def __init__(self, samples: IterableSamples, worker: int, workers: int, epoch: int) -> None:
         self.samples, self.worker, self.workers = samples, worker, workers
         self.loader = samples._loader(worker, workers)
-        self.epoch = samples.epoch
+        self.epoch = epoch
         self.loader.set_epoch(self.epoch)
         #: Batches handed over since the start of the epoch.
         self.done = 0

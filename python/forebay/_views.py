@@ -13,6 +13,6 @@ def open_handle(address: str, handle: bytes, start: int = 0, length: int | None 
     """Return the view behind a pickled one, or a part of it: the same memory, or the same version read again."""
     client = _clients.get(address)
     if client is None:
-        client = _clients[address] = _native.Client(address, TIMEOUT_SECONDS)
+        client = _clients[address] = _native.Client(address, TIMEOUT_SECONDS, None, None, None)
     view = client.open_handle(handle)
     return view if length is None else view.part(start, length)

@@ -29,7 +29,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from forebay import _native
-from forebay._ranks import Ranks, ranks_of
+from forebay._ranks import Ranks, check_ranks, ranks_of
 from forebay._restore import NEW, Restore
 from forebay._save import SaveHandle, Watch
 from forebay._shares import agree
@@ -134,8 +134,7 @@ class Checkpoints:
         for name, number in [("keep_last", keep_last), ("keep_every", keep_every), ("threads", threads)]:
             if number is not None and number < 1:
                 raise InvalidInputError(f"{name} is {number}, which is less than 1")
-        if (rank is None) != (world_size is None):
-            raise InvalidInputError("rank and world_size belong together: give both or none")
+        check_ranks(rank, world_size)
         self._has_own_node = node is None
         self.node = connect() if node is None else node
         self._root = _native.CheckpointRoot(self.node._client, root)
@@ -146,7 +145,7 @@ class Checkpoints:
         self.deadline = deadline
         self.threads = threads or min(THREADS_MAX, os.cpu_count() or 1)
         self.allow_pickle = allow_pickle
-        self._options = {
+        self._options: dict[str, Any] = {
             "staged": staged,
             "digest": digest,
             "alarms": alarms,
@@ -219,16 +218,18 @@ class Checkpoints:
         )
         for message in share.warnings:
             warnings.warn(message, CheckpointWarning, stacklevel=4)
-        options = {
+        save = _native.CheckpointSave(
+            self.node._client,
+            self.root,
+            step,
             **self._options,
-            "attempt": share.attempt,
-            "rank": ranks.rank,
-            "world_size": ranks.size,
-            "supersede": supersede,
-            "metadata": _json(metadata),
-            "tree": json.dumps(share.tree),
-        }
-        save = _native.CheckpointSave(self.node._client, self.root, step, options)
+            attempt=share.attempt,
+            rank=ranks.rank,
+            world_size=ranks.size,
+            supersede=supersede,
+            metadata=_json(metadata),
+            tree=json.dumps(share.tree),
+        )
         try:
             copied = write(save, share.parts, self.threads)
             for name, kind, data in share.objects:
@@ -237,7 +238,7 @@ class Checkpoints:
         except BaseException:
             save.abort()
             raise
-        cost = {name: staged.pop(name) for name in ("survives", "copy_seconds", "wait_seconds", "bytes_copied")}
+        cost = {name: staged.pop(name) for name in ("copy_seconds", "wait_seconds", "bytes_copied")}
         cost["bytes_handed"] = cost["bytes_copied"]
         cost["bytes_copied"] += copied
         cost["deadline"] = self.deadline
@@ -293,7 +294,7 @@ class Checkpoints:
                 mine = self._root.latest()
             except ForebayError as error:
                 mine = error
-        found = ranks.exchange("latest", mine, self.deadline)[0]
+        found = ranks.all_gather("latest", mine, self.deadline)[0]
         return None if found is None else int(found)
 
     def metadata(self, step: int) -> dict[str, Any]:
@@ -311,9 +312,7 @@ class Checkpoints:
     def verify(self, step: int, *, quick: bool = False) -> Verified:
         """Prove every byte of a step, or with `quick` only that its files are there."""
         found = self._root.step(step).verify(quick, self.threads)
-        return Verified(
-            found["files"], found["proved"], found["bytes"], tuple(map(tuple, found["findings"])), found["has_more"]
-        )
+        return Verified(found.files, found.proved, found.bytes, tuple(found.findings), found.has_more)
 
     # --- loading ---
 
@@ -394,9 +393,15 @@ class Checkpoints:
         """
         if steps is None and keep_last is None and keep_every is not None:
             keep_last = 1
-        options = {"keep_last": keep_last, "keep_every": keep_every, "steps": None if steps is None else list(steps)}
-        pruned = self._root.prune(time.time(), GARBAGE_SECONDS, dry_run, options)
-        return sorted({step for step, _ in pruned["commits"]} - set(pruned["kept"]))
+        pruned = self._root.prune(
+            now=time.time(),
+            age=GARBAGE_SECONDS,
+            dry_run=dry_run,
+            keep_last=keep_last,
+            keep_every=keep_every,
+            steps=None if steps is None else list(steps),
+        )
+        return sorted({step for step, _ in pruned.commits} - set(pruned.kept))
 
     # --- life ---
 

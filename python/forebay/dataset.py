@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 from forebay import _fields, _native
 from forebay._fields import Fields
-from forebay._loader import Loader, LoaderOptions
+from forebay._loader import Loader, LoaderOptions, takes_loader_options
 from forebay._reading import Reading
 from forebay.errors import ChangedError, InvalidInputError
 from forebay.node import Node, connect
@@ -111,7 +111,7 @@ class Dataset:
             "tokens": (tokens, tokens, None) if isinstance(tokens, int) else tokens,
             "labels": _labels(labels),
             "filter": _conditions(filter),
-            **_part(part),
+            "part": _part(part),
         }
         self._progress = progress
         self._maps: tuple[Callable[[Any], Any], ...] = ()
@@ -136,13 +136,13 @@ class Dataset:
         return self
 
     def _open(self, rebuild: str | None, progress: Progress | bool | None) -> None:
-        options = {**self._options, "rebuild": rebuild or self._options["rebuild"]}
+        fields = None
         if self._fields is not None:
             # Where the data has a field of keys (MDS, Parquet), that is read; else the keys that the format has.
-            asked = (name for name in self._fields if name == _fields.KEY or not self._is_about(name))
-            options["fields"] = list(asked)
+            fields = [name for name in self._fields if name == _fields.KEY or not self._is_about(name)]
         tell = _print_progress if progress is True else progress or None
-        opened = _native.Dataset(self.node._client, self._names, options, tell)
+        options = {**self._options, "rebuild": rebuild or self._options["rebuild"]}
+        opened = _native.Dataset(self.node._client, self._names, fields=fields, progress=tell, **options)
         if self._fingerprint is not None and opened.fingerprint != self._fingerprint:
             raise ChangedError(
                 "the dataset is not the one that this process was sent: a shard was replaced; open it again everywhere",
@@ -249,6 +249,7 @@ class Dataset:
         mapped._maps = (*self._maps, function)
         return mapped
 
+    @takes_loader_options
     def loader(self, batch_size: int = 1, **options: Unpack[LoaderOptions]) -> Loader:
         """Return a loader: batch after batch, epoch after epoch. The options are those of `forebay.Loader`."""
         return Loader([(self, 1.0)], batch_size=batch_size, **options)
@@ -316,6 +317,7 @@ class Mix:
         self._seed = seed
         self._stop = stop
 
+    @takes_loader_options
     def loader(self, batch_size: int = 1, **options: Unpack[LoaderOptions]) -> Loader:
         """Return a loader over all of them. The options are those of `forebay.Loader`."""
         options.setdefault("seed", self._seed)
@@ -367,13 +369,13 @@ def _keys(verify: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str
     return [str(key) for key in read]
 
 
-def _part(part: str | os.PathLike[str] | Sequence[int] | None) -> dict[str, Any]:
+def _part(part: str | os.PathLike[str] | Sequence[int] | None) -> str | list[int] | None:
     """A part as the native module takes it: the text of a list, or numbers."""
     if part is None:
-        return {}
+        return None
     if isinstance(part, str | os.PathLike):
-        return {"part_list": Path(part).read_text(encoding="utf-8")}
-    return {"part": [int(number) for number in part]}
+        return Path(part).read_text(encoding="utf-8")
+    return [int(number) for number in part]
 
 
 def _labels(given: str | os.PathLike[str] | None) -> tuple[str, str] | None:

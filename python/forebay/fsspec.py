@@ -41,6 +41,9 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         address: The node, as in `forebay.connect`; by default the node of this host.
         node: A node that is connected already.
         timeout: Seconds that one call may take.
+        ca: PEM file of the authorities of an `https://` node, as in `forebay.connect`.
+        cert: PEM file of a client certificate.
+        key: PEM file of its private key.
         storage_options: What every fsspec file system takes.
 
     """
@@ -54,17 +57,21 @@ class ForebayFileSystem(AbstractFileSystem):  # type: ignore[misc]
         address: str | None = None,
         node: Node | None = None,
         timeout: float = TIMEOUT_SECONDS,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
         **storage_options: Any,
     ) -> None:
-        super().__init__(address=address, node=node, timeout=timeout, **storage_options)
+        super().__init__(address=address, node=node, timeout=timeout, ca=ca, cert=cert, key=key, **storage_options)
         self._address, self._timeout = address, timeout
+        self._tls = {"ca": ca, "cert": cert, "key": key}
         self._connected = node
 
     @property
     def node(self) -> Node:
         """The node, connected when it is first needed."""
         if self._connected is None:
-            self._connected = connect(self._address, timeout=self._timeout)
+            self._connected = connect(self._address, timeout=self._timeout, **self._tls)
         return self._connected
 
     @property

@@ -63,7 +63,7 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Where the node is: the path of its socket, or an `http://` address."""
+        """Where the node is: the path of its socket, or an `http://` or `https://` address."""
         return self._client.address
 
     @property
@@ -342,7 +342,7 @@ class Node:
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return connect, (self.address,)
+        return _connect_again, (self.address, *self._client.tls)
 
     def __repr__(self) -> str:
         kind = "embedded node" if self._embedded is not None else "node"
@@ -366,16 +366,38 @@ def _bucket_and_prefix(name: str) -> tuple[str, str]:
     return bucket, prefix
 
 
-def connect(address: str | None = None, *, timeout: float = TIMEOUT_SECONDS) -> Node:
+def connect(
+    address: str | None = None,
+    *,
+    timeout: float = TIMEOUT_SECONDS,
+    ca: str | os.PathLike[str] | None = None,
+    cert: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+) -> Node:
     """Connect to a node.
 
     Args:
-        address: The path of its socket or an `http://` address. By default what `FOREBAY_NODE` says, else the socket of
-            this user's node on this host.
+        address: The path of its socket, or an `http://` or `https://` address. By default what `FOREBAY_NODE` says,
+            else the socket of this user's node on this host.
         timeout: Seconds that one call may take.
+        ca: PEM file of the authorities that an `https://` node's certificate may be signed by. By default what
+            `FOREBAY_CA` says, else those that this machine trusts.
+        cert: PEM file of a client certificate, for a node that asks for one. By default what `FOREBAY_CLIENT_CERT`
+            says.
+        key: PEM file of its private key. By default what `FOREBAY_CLIENT_KEY` says.
 
     """
-    return Node(_native.Client(address, timeout))
+    return _connect_again(address, _path(ca), _path(cert), _path(key), timeout)
+
+
+def _connect_again(
+    address: str | None, ca: str | None, cert: str | None, key: str | None, timeout: float = TIMEOUT_SECONDS
+) -> Node:
+    return Node(_native.Client(address, timeout, ca, cert, key))
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
 
 
 #: Embedded nodes that are stopped when the process ends.
@@ -407,10 +429,10 @@ def open(  # noqa: A001 - the name that people expect in `forebay.open`
         url,
         None if ram is None else str(ram),
         None if nvme is None else str(nvme),
-        None if data is None else os.fspath(data),
+        _path(data),
     )
     try:
-        client = _native.Client(embedded.socket, timeout)
+        client = _native.Client(embedded.socket, timeout, None, None, None)
     except BaseException:
         embedded.shutdown()
         raise

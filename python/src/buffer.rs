@@ -1,4 +1,5 @@
-//! `WritableBuffer`: memory of the node to build an object in, and memory of the caller to read into or write from.
+//! `WritableBuffer`: memory of the node to build an object in, and memory of the caller to read into or write
+//! from.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(crate) struct WritableBuffer {
 }
 
 /// Memory on its way to a put.
-pub(crate) enum Taken {
+pub(crate) enum PutMemory {
     /// Nobody else has it: handed over as it is.
     Alone(forebay_client::WritableBuffer),
     /// Somebody may still have a pointer to it: copied.
@@ -40,7 +41,7 @@ impl WritableBuffer {
     }
 
     /// Takes the memory for a put; refused while somebody certainly can write to it.
-    pub(crate) fn take(&self) -> PyResult<Taken> {
+    pub(crate) fn take(&self) -> PyResult<PutMemory> {
         let mut guard = self.buffer.lock();
         if self.exports.is_held() {
             return Err(PyBufferError::new_err(
@@ -49,11 +50,11 @@ impl WritableBuffer {
         }
         let buffer = guard.take().ok_or_else(used_up)?;
         if !self.exports.is_lent() {
-            return Ok(Taken::Alone(buffer));
+            return Ok(PutMemory::Alone(buffer));
         }
         let buffer = Arc::new(buffer);
         *self.kept.lock() = Some(Arc::clone(&buffer));
-        Ok(Taken::Shared(buffer))
+        Ok(PutMemory::Shared(buffer))
     }
 }
 
@@ -84,8 +85,8 @@ impl WritableBuffer {
             ));
         };
         let (start, bytes) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: Python gave the buffer to fill. The memory stays mapped while `slf` lives, which the buffer holds, and `take`
-        // refuses while `exports` counts it; Rust makes no reference to it meanwhile.
+        // SAFETY: Python gave the buffer to fill. The memory stays mapped while `slf` lives, which the buffer
+        // holds, and `take` refuses while `exports` counts it; Rust makes no reference to it meanwhile.
         unsafe { view::fill(buffer, slf.as_any(), start, bytes, 0, flags)? };
         this.exports.take(flags);
         Ok(())
@@ -167,12 +168,14 @@ impl Memory {
         Ok(Self(buffer))
     }
 
-    /// To read from. Others may write to it meanwhile: what is then read is neither the one nor the other, as everywhere in Python.
+    /// To read from. Others may write to it meanwhile: what is then read is neither the one nor the other, as
+    /// everywhere in Python.
     pub(crate) fn as_slice(&self) -> &[u8] {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: the buffer is contiguous (checked above) and Python keeps it in place until `self` is dropped.
+        // SAFETY: the buffer is contiguous (checked above) and Python keeps it in place until `self` is
+        // dropped.
         unsafe { std::slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 
@@ -187,7 +190,8 @@ impl Memory {
         if self.0.len_bytes() == 0 {
             return Ok(&mut []);
         }
-        // SAFETY: as in `as_slice`, and the object allows writing. Who uses it from another thread meanwhile sees bytes change.
+        // SAFETY: as in `as_slice`, and the object allows writing. Who uses it from another thread meanwhile
+        // sees bytes change.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) })
     }
 }

@@ -1,26 +1,28 @@
-//! `CheckpointRoot`: the steps of a run, and the saves of it that a node knows. Documented for people in `forebay/checkpoints.py`.
+//! `CheckpointRoot`: the steps of a run, and the saves of it that a node knows. Documented for people in
+//! `forebay/checkpoints.py`.
 //!
-//! `checkpoint/save.rs` is a save that is being filled, `checkpoint/step.rs` one committed step, `checkpoint/memory.rs` the memory that tensors
-//! are copied from and to, `checkpoint/shares.rs` what each of several ranks writes.
+//! `checkpoint/save.rs` is a save that is being filled, `checkpoint/step.rs` one committed step,
+//! `checkpoint/memory.rs` the memory that tensors are copied from and to, `checkpoint/shares.rs` what each of
+//! several ranks writes.
 
 mod memory;
 mod save;
 mod shares;
 mod step;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
+use forebay_checkpoint::manifest::StepRef;
 use forebay_checkpoint::retention::Policy;
-use forebay_steps::{PruneOptions, Pruned, Root, Victims};
+use forebay_checkpoint_client::{PruneOptions, PruneSelection, Pruned, Root};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
 pub(crate) use save::CheckpointSave;
 pub(crate) use shares::checkpoint_shares;
-pub(crate) use step::CheckpointStep;
+pub(crate) use step::{CheckpointStep, VerifyReport};
 
+use crate::arguments::duration;
 use crate::error;
 use crate::node::Client;
 use crate::waiting::wait;
@@ -43,7 +45,7 @@ impl CheckpointRoot {
         })
     }
 
-    /// Where it is, `forebay://bucket/folder`.
+    /// Returns where it is, `forebay://bucket/folder`.
     #[getter]
     fn url(&self) -> String {
         self.root.to_string()
@@ -65,30 +67,40 @@ impl CheckpointRoot {
         let found = wait(py, || match generation {
             Some(generation) => {
                 let manifest = self.root.manifest_of(step, generation)?;
-                Ok(forebay_steps::Step::new(self.root.clone(), manifest))
+                Ok(forebay_checkpoint_client::Step::new(self.root.clone(), manifest))
             }
             None => self.root.step(step),
         })?;
         Ok(CheckpointStep::new(Arc::clone(&self.address), found))
     }
 
-    /// Removes steps, and what nobody needs any more. `options`: see `victims`; `age` in seconds, `now` in seconds since 1970, `dry_run`.
-    fn prune<'py>(
+    /// Removes steps, and what nobody needs any more: just `steps`, or what `keep_last` and `keep_every`
+    /// leave. `age` is in seconds, `now` in seconds since 1970.
+    #[pyo3(signature = (*, now, age, dry_run, keep_last, keep_every, steps))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn prune(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         now: f64,
         age: f64,
         dry_run: bool,
-        options: &Bound<'py, PyDict>,
-    ) -> PyResult<Bound<'py, PyDict>> {
+        keep_last: Option<u32>,
+        keep_every: Option<u64>,
+        steps: Option<Vec<u64>>,
+    ) -> PyResult<PruneReport> {
+        let policy = Policy {
+            keep_last: keep_last.unwrap_or(u32::MAX),
+            keep_every,
+        };
         let options = PruneOptions {
-            victims: victims(py, options)?,
+            selection: steps.map_or(PruneSelection::ByPolicy(policy), |steps| {
+                PruneSelection::Steps(steps.into_iter().collect())
+            }),
             age_ms_min: milliseconds(py, age)?,
             now_ms: milliseconds(py, now)?,
             is_dry_run: dry_run,
         };
-        let pruned = wait(py, || self.root.prune(&options))?;
-        to_dict(py, &pruned)
+        Ok(PruneReport::of(wait(py, || self.root.prune(&options))?))
     }
 
     /// The saves of this run that the node knows, oldest first.
@@ -102,7 +114,7 @@ impl CheckpointRoot {
         Ok(found)
     }
 
-    /// How far a save is.
+    /// Returns how far a save is.
     fn save_state<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
         let state = wait(py, || self.root.client().save_state(id))?;
         save::state(py, &state)
@@ -121,7 +133,7 @@ impl CheckpointRoot {
     }
 
     /// Exchanges bytes between all ranks on this host.
-    fn gather<'py>(
+    fn all_gather<'py>(
         &self,
         py: Python<'py>,
         key: &str,
@@ -132,52 +144,35 @@ impl CheckpointRoot {
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         let timeout = duration(py, timeout)?;
         let found = wait(py, || {
-            self.root.client().gather(key, rank, size, payload, timeout)
+            self.root.client().all_gather(key, rank, size, payload, timeout)
         })?;
         Ok(found.iter().map(|bytes| PyBytes::new(py, bytes)).collect())
     }
-}
-
-/// A length of time in seconds.
-fn duration(py: Python<'_>, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|why| error::invalid(py, format!("{seconds} is no length of time: {why}")))
 }
 
 fn milliseconds(py: Python<'_>, seconds: f64) -> PyResult<u64> {
     Ok(u64::try_from(duration(py, seconds)?.as_millis())?)
 }
 
-/// `steps`, or `keep_last` and `keep_every`.
-fn victims(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<Victims> {
-    let mut policy = Policy {
-        keep_last: u32::MAX,
-        keep_every: None,
-    };
-    let mut steps: Option<BTreeSet<u64>> = None;
-    for (name, value) in options {
-        if value.is_none() {
-            continue;
-        }
-        match name.extract::<String>()?.as_str() {
-            "keep_last" => policy.keep_last = value.extract()?,
-            "keep_every" => policy.keep_every = Some(value.extract()?),
-            "steps" => steps = Some(value.extract::<Vec<u64>>()?.into_iter().collect()),
-            other => return Err(error::invalid(py, format!("pruning has no option {other:?}"))),
-        }
-    }
-    Ok(steps.map_or(Victims::ByPolicy(policy), Victims::Steps))
+/// Steps and files that a prune removed, or would remove. Steps come with their generation.
+#[pyclass(frozen, get_all, module = "forebay._native")]
+pub(crate) struct PruneReport {
+    commits: Vec<(u64, u32)>,
+    in_use: Vec<(u64, u32)>,
+    files: Vec<String>,
+    bytes: u64,
+    kept: Vec<u64>,
 }
 
-fn to_dict<'py>(py: Python<'py>, pruned: &Pruned) -> PyResult<Bound<'py, PyDict>> {
-    let refs = |refs: &[forebay_checkpoint::manifest::StepRef]| -> Vec<(u64, u32)> {
-        refs.iter().map(|one| (one.step, one.generation)).collect()
-    };
-    let found = PyDict::new(py);
-    found.set_item("commits", refs(&pruned.commits))?;
-    found.set_item("in_use", refs(&pruned.in_use))?;
-    found.set_item("files", &pruned.files)?;
-    found.set_item("bytes", pruned.bytes)?;
-    found.set_item("kept", &pruned.kept)?;
-    Ok(found)
+impl PruneReport {
+    fn of(pruned: Pruned) -> Self {
+        let refs = |refs: &[StepRef]| refs.iter().map(|one| (one.step, one.generation)).collect();
+        Self {
+            commits: refs(&pruned.commits),
+            in_use: refs(&pruned.in_use),
+            files: pruned.files,
+            bytes: pruned.bytes,
+            kept: pruned.kept,
+        }
+    }
 }

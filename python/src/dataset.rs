@@ -1,8 +1,9 @@
 //! `Dataset`: samples of shards by number. Documented for people in `forebay/dataset.py`.
 //!
-//! Opening may read every shard once to index it, on threads of the loader crate. Only the thread that called can learn of Ctrl-C, so it
-//! waits beside the work and looks ten times a second; an interrupted opening stops when the questions that
-//! threads of the loader have under way are answered, at the latest at the client's timeout.
+//! Opening may read every shard once to index it, on threads of the loader crate. Only the thread that called
+//! can learn of Ctrl-C, so it waits beside the work and looks ten times a second; an interrupted opening
+//! stops when the requests that threads of the loader have under way are answered, at the latest at the
+//! client's timeout.
 
 mod batch;
 mod decoded;
@@ -21,18 +22,19 @@ use forebay_dataset::part::PartList;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
 use forebay_dataset::tokens::{TokenType, TokenWindows};
-use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Part, Progress, Rebuild, Verify};
+use forebay_loader::{DatasetOptions, FieldDecoder, IndexOrigin, Progress, Rebuild, SampleSelection, Verify};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyList;
 
 pub(crate) use batch::Batch;
 pub(crate) use decoded::PackedMemory;
 
+use crate::arguments::words;
 use crate::error;
 use crate::node::Client;
 use crate::waiting::{is_interrupted, stopped_by, wait};
 
-/// How often a thread that waits for an opening looks for signals.
+/// Period in which a thread that waits for an opening looks for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// An open dataset.
@@ -44,17 +46,42 @@ pub(crate) struct Dataset {
 
 #[pymethods]
 impl Dataset {
-    /// Opens it. `options`: format, fields, rebuild, store, sha256, tokens, labels, threads, filter, part (numbers) or part_list (text).
+    /// Opens it.
     #[new]
-    #[pyo3(signature = (client, names, options, progress))]
+    #[pyo3(signature = (
+        client, names, *, format, fields, rebuild, store, borrow, verify, tokens, labels, filter, part, progress,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
         client: &Client,
         names: Vec<String>,
-        options: &Bound<'_, PyDict>,
+        format: Option<&str>,
+        fields: Option<Vec<String>>,
+        rebuild: RebuildWord,
+        store: bool,
+        borrow: bool,
+        verify: Option<Vec<String>>,
+        tokens: Option<(u64, u64, Option<String>)>,
+        labels: Option<(String, String)>,
+        filter: Option<Bound<'_, PyAny>>,
+        part: Option<PartText>,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
-        let options = parse(py, options)?;
+        let fail = |why: Error| error::to_err(py, &why);
+        let options = DatasetOptions {
+            format: format.map(Format::parse).transpose().map_err(fail)?,
+            fields: fields.unwrap_or_default(),
+            rebuild: rebuild.0,
+            store,
+            borrow,
+            verify: verified_by(verify).map_err(fail)?,
+            tokens: tokens.map(token_windows).transpose().map_err(fail)?,
+            labels: labels_of(labels).map_err(fail)?,
+            filter: filter.map(|filter| filter::parse(py, &filter)).transpose()?,
+            part: part.map(PartText::selection).transpose().map_err(fail)?,
+            ..DatasetOptions::default()
+        };
         let address = client.shared_address();
         let client = client.client(py)?;
         let progress = progress.map(Bound::unbind);
@@ -77,7 +104,7 @@ impl Dataset {
         self.dataset.fields().to_vec()
     }
 
-    /// How fields are encoded, where the format says so.
+    /// Returns how fields are encoded, where the format says so.
     #[getter]
     fn encodings(&self) -> Vec<(String, String)> {
         let encodings = &self.dataset.index().head().meta().encodings;
@@ -97,7 +124,7 @@ impl Dataset {
         }
     }
 
-    /// Which data it is: names, versions and counts, as one word.
+    /// Returns which data it is: names, versions and counts, as one word.
     #[getter]
     fn fingerprint(&self) -> String {
         self.dataset.shape().fingerprint().to_string()
@@ -166,7 +193,7 @@ impl Dataset {
         Ok(list)
     }
 
-    /// Samples by number, in one question, with these fields decoded; the first fault of one is raised.
+    /// Samples by number, in one request, with these fields decoded; the first fault of one is raised.
     #[pyo3(signature = (numbers, decode))]
     fn samples(
         &self,
@@ -197,75 +224,62 @@ pub(crate) fn decoders(given: Vec<(String, String)>) -> Result<Vec<FieldDecoder>
         .collect()
 }
 
-/// What Python's words mean.
-fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<DatasetOptions> {
-    let mut options = DatasetOptions::default();
-    let fail = |why: Error| error::to_err(py, &why);
-    for (name, value) in given {
-        if value.is_none() {
-            continue;
-        }
-        match name.extract::<String>()?.as_str() {
-            "format" => options.format = Some(Format::parse(&value.extract::<String>()?).map_err(fail)?),
-            "fields" => options.fields = value.extract()?,
-            "rebuild" => options.rebuild = rebuild(&value.extract::<String>()?).map_err(fail)?,
-            "store" => options.store = value.extract()?,
-            "sha256" => options.with_sha256 = value.extract()?,
-            "tokens" => {
-                let (length, stride, token): (u64, u64, Option<String>) = value.extract()?;
-                let token = token
-                    .map(|name| TokenType::parse(&name))
-                    .transpose()
-                    .map_err(fail)?;
-                options.tokens = Some(TokenWindows {
-                    length,
-                    stride,
-                    token,
-                });
-            }
-            "labels" => {
-                let (kind, text): (String, String) = value.extract()?;
-                options.labels = labels((&kind, &text)).map_err(fail)?;
-            }
-            "borrow" => options.borrow = value.extract()?,
-            "verify" => options.verify = verify(&value.extract::<Vec<String>>()?).map_err(fail)?,
-            "threads" => options.build_threads = value.extract()?,
-            "filter" => options.filter = Some(filter::parse(py, &value)?),
-            "part" => options.part = Some(Part::Numbers(value.extract()?)),
-            "part_list" => {
-                let list = PartList::parse(value.extract()?).map_err(fail)?;
-                options.part = Some(Part::List(list));
-            }
-            other => return Err(error::invalid(py, format!("a dataset has no option {other:?}"))),
-        }
+words! {
+    RebuildWord(Rebuild) = "index" {
+        "never" => Rebuild::Never,
+        "changed" => Rebuild::Changed,
+        "always" => Rebuild::Always,
     }
-    Ok(options)
 }
 
-fn rebuild(word: &str) -> Result<Rebuild> {
-    match word {
-        "never" => Ok(Rebuild::Never),
-        "changed" => Ok(Rebuild::Changed),
-        "always" => Ok(Rebuild::Always),
-        _ => Err(Error::new(Kind::InvalidInput, "rebuild is never, changed or always").with("rebuild", word)),
+/// The argument `part`: the text of a list, or numbers of samples.
+#[derive(FromPyObject)]
+enum PartText {
+    List(String),
+    Numbers(Vec<u64>),
+}
+
+impl PartText {
+    fn selection(self) -> Result<SampleSelection> {
+        match self {
+            Self::List(text) => PartList::parse(&text).map(SampleSelection::List),
+            Self::Numbers(numbers) => Ok(SampleSelection::Numbers(numbers)),
+        }
     }
+}
+
+/// Length, stride and type of windows of tokens.
+fn token_windows((length, stride, token): (u64, u64, Option<String>)) -> Result<TokenWindows> {
+    let token = token.map(|name| TokenType::parse(&name)).transpose()?;
+    Ok(TokenWindows {
+        length,
+        stride,
+        token,
+    })
 }
 
 /// `folder`, or the text of a manifest in `csv` or `jsonl`.
-fn labels((kind, text): (&str, &str)) -> Result<Labels> {
-    match kind {
+fn labels_of(given: Option<(String, String)>) -> Result<Labels> {
+    let Some((kind, text)) = given else {
+        return Ok(Labels::None);
+    };
+    match kind.as_str() {
         "folder" => Ok(Labels::Folder),
-        "csv" => Manifest::csv(text).map(Labels::Manifest),
-        "jsonl" => Manifest::jsonl(text).map(Labels::Manifest),
+        "csv" => Manifest::csv(&text).map(Labels::Manifest),
+        "jsonl" => Manifest::jsonl(&text).map(Labels::Manifest),
         _ => {
             Err(Error::new(Kind::InvalidInput, "labels come from folder, csv or jsonl").with("labels", kind))
         }
     }
 }
 
-/// What data has to be: as its manifest says, and if there are keys (PEM), signed by one of them.
-fn verify(keys: &[String]) -> Result<Verify> {
-    let keys = keys.iter().map(|text| PublicKey::from_pem(text));
+/// The proof that data has to pass: none, agreement with its manifest, and with keys (PEM) a signature by one
+/// of them.
+fn verified_by(keys: Option<Vec<String>>) -> Result<Verify> {
+    let Some(keys) = keys else {
+        return Ok(Verify::Nothing);
+    };
+    let keys = keys.into_iter().map(|text| PublicKey::from_pem(&text));
     let keys = keys.collect::<Result<Vec<_>>>()?;
     Ok(if keys.is_empty() {
         Verify::Manifest

@@ -1,7 +1,7 @@
 //! `EmbeddedNode`: a node inside this process, for `forebay.open`.
 //!
-//! It has threads, which a forked child does not get: there every use of this object fails with a message that says so, while
-//! clients of its socket go on working.
+//! It has threads, which a forked child does not get: there every use of this object fails with a message
+//! that says so, while clients of its socket go on working.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use crate::error;
 use crate::waiting::{is_interrupted, wait};
 
-/// What a shutdown gives to writes under way.
+/// Time that a shutdown gives to writes under way.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(10);
 
 /// A node in this process.
@@ -62,7 +62,7 @@ impl EmbeddedNode {
         })
     }
 
-    /// Where clients connect.
+    /// Returns where clients connect.
     #[getter]
     fn socket(&self, py: Python<'_>) -> PyResult<&str> {
         self.check_process(py)?;

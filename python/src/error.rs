@@ -1,7 +1,7 @@
 //! Errors of Forebay as Python exceptions.
 //!
-//! The classes live in `forebay/errors.py`, one for each [`forebay_core::Kind`]; this file only asks for the right one. That
-//! all kinds have a class is a test (`every_kind_has_a_class`).
+//! The classes live in `forebay/errors.py`, one for each [`forebay_core::Kind`]; this file only asks for the
+//! right one. That all kinds have a class is a test (`every_kind_has_a_class`).
 
 use forebay_core::Error;
 use pyo3::prelude::*;

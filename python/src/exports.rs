@@ -1,9 +1,10 @@
-//! Who uses memory that was handed to Python.
+//! Users of memory that was handed to Python.
 //!
-//! The buffer protocol counts its users: each takes a buffer and gives it back. Most keep it while they use the memory (memoryview,
-//! numpy, pyarrow). Some do not: `torch.frombuffer` gives it back at once and keeps a reference to the object instead, which
-//! nobody can count. They are known by what they ask for, plain memory without a shape; so do callers who only copy
-//! (`file.write`), and both are treated alike: memory that was lent in this way stays where it is until the object is gone.
+//! The buffer protocol counts its users: each takes a buffer and gives it back. Most keep it while they use
+//! the memory (memoryview, numpy, pyarrow). Some do not: `torch.frombuffer` gives it back at once and keeps a
+//! reference to the object instead, which nobody can count. They are known by what they ask for, plain memory
+//! without a shape; so do callers who only copy (`file.write`), and both are treated alike: memory that was
+//! lent in this way stays where it is until the object is gone.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,12 +32,12 @@ impl Exports {
         self.held.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether somebody certainly uses the memory now.
+    /// Returns whether somebody certainly uses the memory now.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether somebody may use it as long as the object lives.
+    /// Returns whether somebody may use it as long as the object lives.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Relaxed)
     }

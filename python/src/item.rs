@@ -1,4 +1,4 @@
-//! What is asked for, from Python's words: names, ranges, tar members.
+//! Items of a read in Python's words: names, ranges, tar members.
 
 use forebay_client::{Item, ItemRange, Name, ObjectName};
 use forebay_core::{Error, Kind, Result};

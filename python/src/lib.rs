@@ -1,12 +1,14 @@
 //! `forebay._native`: the part of the Python package that is Rust.
 //!
-//! It turns Python's arguments into calls of `forebay-client`, lets the interpreter go while they wait, and turns results into
-//! objects with Python's buffer protocol. Everything that people read and type (names, defaults, documentation) is in the
-//! Python files beside it; this module is private to them. Nothing starts when it is loaded: no thread, no connection.
+//! It turns Python's arguments into calls of `forebay-client`, lets the interpreter go while they wait, and
+//! turns results into objects with Python's buffer protocol. Everything that people read and type (names,
+//! defaults, documentation) is in the Python files beside it; this module is private to them. Nothing starts
+//! when it is loaded: no thread, no connection.
 //!
 //! Memory is shared with Python here, so this crate has `unsafe`; each block says why it holds.
 #![allow(unsafe_code, reason = "the buffer protocol hands out raw memory")]
 
+mod arguments;
 mod buffer;
 mod checkpoint;
 mod dataset;
@@ -31,7 +33,9 @@ mod _native {
     #[pymodule_export]
     use crate::buffer::WritableBuffer;
     #[pymodule_export]
-    use crate::checkpoint::{CheckpointRoot, CheckpointSave, CheckpointStep, checkpoint_shares};
+    use crate::checkpoint::{
+        CheckpointRoot, CheckpointSave, CheckpointStep, PruneReport, VerifyReport, checkpoint_shares,
+    };
     #[pymodule_export]
     use crate::dataset::{Batch, Dataset, PackedMemory};
     #[pymodule_export]
@@ -39,7 +43,7 @@ mod _native {
     #[pymodule_export]
     use crate::listing::Listing;
     #[pymodule_export]
-    use crate::loader::Loader;
+    use crate::loader::{Loader, LoaderCounts};
     #[pymodule_export]
     use crate::node::Client;
     #[pymodule_export]

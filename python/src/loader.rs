@@ -1,23 +1,25 @@
 //! `Loader`: batches of a dataset or of a mix. Documented for people in `forebay/_loader.py`.
 //!
-//! The loader is behind a lock that is only ever taken without the interpreter: its threads need the interpreter now and then to look for
-//! signals, so whoever waited for the lock with it in hand could wait for ever.
+//! The loader is behind a lock that is only ever taken without the interpreter: its threads need the
+//! interpreter now and then to look for signals, so whoever waited for the lock with it in hand could wait
+//! for ever.
 
 use std::sync::Arc;
 
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::order::{Shuffle, State, Stop, Tail, Take, Window};
-use forebay_loader::{FieldDecoder, LoaderOptions, LoaderStats, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
-use forebay_node::value::Size;
+use forebay_dataset::order::{OrderState, Shuffle, Stop, Tail, Take, Window};
+use forebay_loader::{
+    BadSample, FieldDecoder, LoaderOptions, LoaderStats, OnError, Prefetch, WINDOW_BYTES_DEFAULT,
+};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
 
+use crate::arguments::{count, size, whole, words};
 use crate::dataset::{Batch, Dataset, decoders};
 use crate::error;
 use crate::waiting::{is_interrupted, wait};
 
-/// What comes with a batch: epoch, step, samples that are padding.
+/// Facts about a batch: epoch, step, samples that are padding.
 type About = (u64, u64, u64);
 
 /// Reads a dataset, or a mix of several, batch after batch.
@@ -45,20 +47,21 @@ impl Loader {
     }
 }
 
-#[pymethods]
 impl Loader {
-    /// Of one dataset, or of several with their weights. `options`: see `parse`.
-    #[new]
-    fn new(py: Python<'_>, sources: &Bound<'_, PyList>, options: &Bound<'_, PyDict>) -> PyResult<Self> {
-        let (options, stop) = parse(py, options)?;
-        let mut datasets = Vec::with_capacity(sources.len());
-        let mut address = None;
-        for source in sources {
-            let (dataset, weight): (Bound<'_, Dataset>, f64) = source.extract()?;
-            address.get_or_insert_with(|| Arc::clone(&dataset.get().address));
-            datasets.push((dataset.get().dataset.clone(), weight));
-        }
-        let address = address.ok_or_else(|| error::invalid(py, "a loader needs at least one dataset"))?;
+    fn open(
+        py: Python<'_>,
+        sources: Vec<(Bound<'_, Dataset>, f64)>,
+        options: LoaderOptions,
+        stop: Option<Stop>,
+    ) -> PyResult<Self> {
+        let Some((first, _)) = sources.first() else {
+            return Err(error::invalid(py, "a loader needs at least one dataset"));
+        };
+        let address = Arc::clone(&first.get().address);
+        let datasets: Vec<_> = sources
+            .into_iter()
+            .map(|(dataset, weight)| (dataset.get().dataset.clone(), weight))
+            .collect();
         let decode = options.decode.clone();
         let loader = wait(py, || match (&*datasets, stop) {
             ([(dataset, _)], None) => dataset.loader(options),
@@ -69,6 +72,63 @@ impl Loader {
             address,
             decode,
         })
+    }
+}
+
+#[pymethods]
+impl Loader {
+    /// Of one dataset, or of several with their weights.
+    #[new]
+    #[pyo3(signature = (
+        sources, *, batch_size, stop, shuffle, window, seed, take, rank, world_size, tail, on_error, prefetch,
+        epoch, decode, threads, batches_ahead, decode_threads,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn new<'py>(
+        py: Python<'py>,
+        sources: Vec<(Bound<'py, Dataset>, f64)>,
+        batch_size: &Bound<'py, PyAny>,
+        stop: Option<StopWord>,
+        shuffle: Option<ShuffleWord>,
+        window: Option<&Bound<'py, PyAny>>,
+        seed: &Bound<'py, PyAny>,
+        take: Option<TakeAmount>,
+        rank: &Bound<'py, PyAny>,
+        world_size: &Bound<'py, PyAny>,
+        tail: TailWord,
+        on_error: OnErrorWord,
+        prefetch: &Bound<'py, PyAny>,
+        epoch: &Bound<'py, PyAny>,
+        decode: Vec<(String, String)>,
+        threads: Option<&Bound<'py, PyAny>>,
+        batches_ahead: Option<&Bound<'py, PyAny>>,
+        decode_threads: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Self> {
+        let mut options = LoaderOptions {
+            batch_size: whole("batch_size", batch_size)?,
+            shuffle: shuffle_of(shuffle, window)?,
+            seed: whole("seed", seed)?,
+            take: take.map_or(Take::All, TakeAmount::into_take),
+            rank: whole("rank", rank)?,
+            world_size: whole("world_size", world_size)?,
+            tail: tail.0,
+            on_error: on_error.0,
+            prefetch: prefetch_of(py, prefetch.str()?.to_str()?)?,
+            epoch: whole("epoch", epoch)?,
+            decode: decoders(decode).map_err(|why| error::to_err(py, &why))?,
+            interrupt: Some(Arc::new(is_interrupted)),
+            ..LoaderOptions::default()
+        };
+        for (name, given, option) in [
+            ("threads", threads, &mut options.fetch_threads),
+            ("batches_ahead", batches_ahead, &mut options.batches_ahead),
+            ("decode_threads", decode_threads, &mut options.decode_threads),
+        ] {
+            if let Some(given) = given {
+                *option = count(name, given)?;
+            }
+        }
+        Self::open(py, sources, options, stop.map(|stop| stop.0))
     }
 
     /// The next batch and what is known about it; `None` at the end of an epoch.
@@ -82,14 +142,14 @@ impl Loader {
         }))
     }
 
-    /// Where it stands, as JSON.
+    /// Returns where it stands, as JSON.
     fn state(&self, py: Python<'_>) -> PyResult<String> {
         self.call(py, |loader| Ok(loader.state().to_json()))
     }
 
     /// Goes to where a state was taken.
     fn resume(&self, py: Python<'_>, state: &str) -> PyResult<()> {
-        self.call(py, |loader| loader.resume(&State::from_json(state)?))
+        self.call(py, |loader| loader.resume(&OrderState::from_json(state)?))
     }
 
     /// Goes back to before the last batch.
@@ -118,20 +178,20 @@ impl Loader {
         self.call(py, |loader| Ok((loader.len(), loader.steps_left())))
     }
 
-    /// Samples of this epoch that are left out, and those that come twice, so that all ranks have equal steps.
+    /// Samples of this epoch that are left out, and those that come twice, so that all ranks have equal
+    /// steps.
     fn dropped_and_padded(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         self.call(py, |loader| Ok(loader.dropped_and_padded()))
     }
 
-    /// How well an epoch is mixed, if there are enough samples to say.
+    /// Returns how well an epoch is mixed, if there are enough samples to say.
     fn mixing(&self, py: Python<'_>, epoch: u64) -> PyResult<Option<f64>> {
         self.call(py, |loader| Ok(loader.mixing(epoch)))
     }
 
-    /// What was done so far.
-    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let stats = self.call(py, |loader| Ok(loader.stats()))?;
-        to_dict(py, &stats)
+    /// Returns what was done so far.
+    fn stats(&self, py: Python<'_>) -> PyResult<LoaderCounts> {
+        self.call(py, |loader| Ok(LoaderCounts::of(loader.stats())))
     }
 
     /// Ends its threads. Batches stay valid.
@@ -148,126 +208,126 @@ impl Drop for Loader {
     }
 }
 
-/// What Python's words mean: the options of a loader, and when an epoch of a mix ends.
-fn parse(py: Python<'_>, given: &Bound<'_, PyDict>) -> PyResult<(LoaderOptions, Option<Stop>)> {
-    let mut options = LoaderOptions {
-        interrupt: Some(Arc::new(is_interrupted)),
-        ..LoaderOptions::default()
-    };
-    let (mut stop, mut shuffle, mut window) = (None, None, Window::bytes(WINDOW_BYTES_DEFAULT));
-    for (name, value) in given {
-        if value.is_none() {
-            continue;
-        }
-        let name: String = name.extract()?;
-        match name.as_str() {
-            "batch_size" => options.batch_size = value.extract()?,
-            "shuffle" => shuffle = Some(value.extract::<String>()?),
-            "window" => window = Window::samples(value.extract()?),
-            "window_bytes" => window = Window::bytes(size(py, &value.extract::<String>()?)?),
-            "seed" => options.seed = value.extract()?,
-            "take" => options.take = Take::Fraction(value.extract()?),
-            "take_samples" => options.take = Take::Samples(value.extract()?),
-            "rank" => options.rank = value.extract()?,
-            "world_size" => options.world_size = value.extract()?,
-            "tail" => {
-                let choices = [("drop", Tail::Drop), ("pad", Tail::Pad)];
-                options.tail = one_of(py, &name, &value.extract::<String>()?, &choices)?;
-            }
-            "epoch" => options.epoch = value.extract()?,
-            "on_error" => {
-                let choices = [
-                    ("raise", OnError::Raise),
-                    ("skip", OnError::Skip),
-                    ("substitute", OnError::Substitute),
-                ];
-                options.on_error = one_of(py, &name, &value.extract::<String>()?, &choices)?;
-            }
-            "prefetch" => {
-                options.prefetch = match value.extract::<String>()?.as_str() {
-                    "auto" => Prefetch::Auto,
-                    "off" => Prefetch::Off,
-                    bytes => Prefetch::Bytes(size(py, bytes)?),
-                };
-            }
-            "decode" => {
-                let given: Vec<(String, String)> = value.extract()?;
-                options.decode = decoders(given).map_err(|why| error::to_err(py, &why))?;
-            }
-            "decode_threads" => options.decode_threads = value.extract()?,
-            "threads" => options.fetch_threads = value.extract()?,
-            "batches_ahead" => options.batches_ahead = value.extract()?,
-            "stop" => {
-                let choices = [
-                    ("first", Stop::FirstExhausted),
-                    ("all", Stop::AllExhausted),
-                    ("never", Stop::Forever),
-                ];
-                stop = Some(one_of(py, &name, &value.extract::<String>()?, &choices)?);
-            }
-            other => return Err(error::invalid(py, format!("a loader has no option {other:?}"))),
-        }
+words! {
+    StopWord(Stop) = "stop" {
+        "first" => Stop::FirstExhausted,
+        "all" => Stop::AllExhausted,
+        "never" => Stop::Forever,
     }
-    if let Some(word) = shuffle {
-        let choices = [("window", Shuffle::Window(window)), ("global", Shuffle::Global)];
-        options.shuffle = one_of(py, "shuffle", &word, &choices)?;
+    ShuffleWord(ShuffleKind) = "shuffle" { "window" => ShuffleKind::Window, "global" => ShuffleKind::Global }
+    TailWord(Tail) = "tail" { "drop" => Tail::Drop, "pad" => Tail::Pad }
+    OnErrorWord(OnError) = "on_error" {
+        "raise" => OnError::Raise,
+        "skip" => OnError::Skip,
+        "substitute" => OnError::Substitute,
     }
-    Ok((options, stop))
 }
 
-fn one_of<T: Copy>(py: Python<'_>, option: &str, word: &str, choices: &[(&str, T)]) -> PyResult<T> {
-    let found = choices.iter().find(|(name, _)| *name == word);
-    found.map(|(_, choice)| *choice).ok_or_else(|| {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        error::invalid(
-            py,
-            format!("{option} is one of {}, not {word:?}", names.join(", ")),
-        )
+/// A shuffle without its window.
+#[derive(Clone, Copy)]
+pub(crate) enum ShuffleKind {
+    Window,
+    Global,
+}
+
+/// The argument `take`: a number of samples, or a fraction.
+#[derive(FromPyObject)]
+enum TakeAmount {
+    Samples(u64),
+    Fraction(f64),
+}
+
+impl TakeAmount {
+    fn into_take(self) -> Take {
+        match self {
+            Self::Samples(samples) => Take::Samples(samples),
+            Self::Fraction(fraction) => Take::Fraction(fraction),
+        }
+    }
+}
+
+/// The shuffle of an epoch; `window` is samples, or bytes as text.
+fn shuffle_of(kind: Option<ShuffleWord>, window: Option<&Bound<'_, PyAny>>) -> PyResult<Shuffle> {
+    let window = match window {
+        None => Window::bytes(WINDOW_BYTES_DEFAULT),
+        Some(given) => match (given.extract::<String>(), given.extract::<u64>()) {
+            (Ok(text), _) => Window::bytes(size(given.py(), &text)?),
+            (_, Ok(samples)) if samples > 0 => Window::samples(samples),
+            _ => {
+                let message = format!(
+                    "window is a number of samples above 0, or bytes as \"512MiB\", not {}",
+                    given.repr()?
+                );
+                return Err(error::invalid(given.py(), message));
+            }
+        },
+    };
+    Ok(match kind {
+        None => Shuffle::None,
+        Some(ShuffleWord(ShuffleKind::Window)) => Shuffle::Window(window),
+        Some(ShuffleWord(ShuffleKind::Global)) => Shuffle::Global,
     })
 }
 
-fn size(py: Python<'_>, text: &str) -> PyResult<u64> {
-    let size = text.parse::<Size>().map(|size| size.0);
-    size.map_err(|why| error::invalid(py, format!("{text:?} is no size: {why}")))
+fn prefetch_of(py: Python<'_>, text: &str) -> PyResult<Prefetch> {
+    Ok(match text {
+        "auto" => Prefetch::Auto,
+        "off" => Prefetch::Off,
+        bytes => Prefetch::Bytes(size(py, bytes)?),
+    })
 }
 
-fn to_dict<'py>(py: Python<'py>, stats: &LoaderStats) -> PyResult<Bound<'py, PyDict>> {
-    let found = PyDict::new(py);
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    for (name, value) in [
-        ("batches", stats.batches),
-        ("samples", stats.samples),
-        ("bytes", stats.bytes),
-        ("bytes_ram", stats.sources.ram),
-        ("bytes_nvme", stats.sources.nvme),
-        ("bytes_lake", stats.sources.lake + stats.prefetched.lake),
-        ("bad_samples", stats.bad_samples),
-    ] {
-        found.set_item(name, value)?;
+/// A bad sample: epoch, dataset, number, shard, key, reason, substitute.
+type BadRow = (u64, usize, u64, String, Option<String>, String, Option<u64>);
+
+/// Counters of a loader. Documented for people in `forebay/_loader.py`.
+#[pyclass(frozen, get_all, module = "forebay._native")]
+pub(crate) struct LoaderCounts {
+    batches: u64,
+    samples: u64,
+    bytes: u64,
+    bytes_ram: u64,
+    bytes_nvme: u64,
+    bytes_lake: u64,
+    wait_lake_seconds: f64,
+    wait_cache_seconds: f64,
+    wait_check_seconds: f64,
+    wait_decode_seconds: f64,
+    hand_over_seconds: f64,
+    user_seconds: f64,
+    bad_samples: u64,
+    bad: Vec<BadRow>,
+}
+
+impl LoaderCounts {
+    fn of(stats: LoaderStats) -> Self {
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let row = |one: BadSample| {
+            (
+                one.epoch,
+                one.source,
+                one.number,
+                one.shard,
+                one.key,
+                one.reason,
+                one.substitute,
+            )
+        };
+        Self {
+            batches: stats.batches,
+            samples: stats.samples,
+            bytes: stats.bytes,
+            bytes_ram: stats.sources.ram,
+            bytes_nvme: stats.sources.nvme,
+            bytes_lake: stats.sources.lake + stats.prefetched.lake,
+            wait_lake_seconds: seconds(stats.stall.lake_ns),
+            wait_cache_seconds: seconds(stats.stall.cache_ns),
+            wait_check_seconds: seconds(stats.stall.check_ns),
+            wait_decode_seconds: seconds(stats.stall.decode_ns),
+            hand_over_seconds: seconds(stats.hand_over_ns),
+            user_seconds: seconds(stats.user_ns),
+            bad_samples: stats.bad_samples,
+            bad: stats.bad.into_iter().map(row).collect(),
+        }
     }
-    for (name, ns) in [
-        ("wait_lake_seconds", stats.stall.lake_ns),
-        ("wait_cache_seconds", stats.stall.cache_ns),
-        ("wait_check_seconds", stats.stall.check_ns),
-        ("wait_decode_seconds", stats.stall.decode_ns),
-        ("hand_over_seconds", stats.hand_over_ns),
-        ("user_seconds", stats.user_ns),
-    ] {
-        found.set_item(name, seconds(ns))?;
-    }
-    let bad = PyList::empty(py);
-    for one in &stats.bad {
-        let key = one.key.as_deref();
-        bad.append((
-            one.epoch,
-            one.source,
-            one.number,
-            &*one.shard,
-            key,
-            &*one.reason,
-            one.substitute,
-        ))?;
-    }
-    found.set_item("bad", bad)?;
-    Ok(found)
 }

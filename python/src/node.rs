@@ -1,28 +1,31 @@
-//! `Client`: the calls of `forebay-client` for Python. Each takes its arguments, lets the interpreter go and waits
-//! (`waiting.rs`). Documented for people in `forebay/node.py`.
+//! `Client`: the calls of `forebay-client` for Python. Each takes its arguments, lets the interpreter go and
+//! waits (`waiting.rs`). Documented for people in `forebay/node.py`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::{
-    ClientOptions, Condition, Headers, ItemRange, ListOptions, Name, PutOptions, PutSource, ViewHandle,
+    ClientOptions, ClientTls, Condition, Headers, ItemRange, ListOptions, Name, PutOptions, PutSource,
+    ViewHandle,
 };
 use forebay_core::{Error, Kind, Result};
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::buffer::{Memory, Taken, WritableBuffer};
+use crate::buffer::{Memory, PutMemory, WritableBuffer};
 use crate::listing::Listing;
 use crate::view::{self, View};
 use crate::waiting::{is_interrupted, wait};
 use crate::writer::ObjectWriter;
 use crate::{error, item};
 
-/// Bytes that one lease of a long `read` covers, so that it does not hold more of the node's memory than it is copying.
+/// Bytes that one lease of a long `read` covers, so that it does not hold more of the node's memory than it
+/// is copying.
 const READ_WINDOW_BYTES: u64 = 64 << 20;
 
-/// What `stat` and `list` give: name, bytes, version, modified, content type, metadata.
+/// A row of `stat` and `list`: name, bytes, version, modified, content type, metadata.
 pub(crate) type Info = (String, u64, String, u64, Option<String>, Vec<(String, String)>);
 
 /// A client of one node.
@@ -31,10 +34,15 @@ pub(crate) struct Client {
     /// There until `close`.
     client: RwLock<Option<forebay_client::Client>>,
     address: Arc<str>,
+    /// As given, for the processes that a node object is sent to.
+    tls: TlsPaths,
 }
 
+/// Paths of trusted authorities, of a client certificate and of its key.
+type TlsPaths = (Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
+
 impl Client {
-    /// Where the node is, to be kept by what came from it.
+    /// Returns where the node is, to be kept by what came from it.
     pub(crate) fn shared_address(&self) -> Arc<str> {
         Arc::clone(&self.address)
     }
@@ -64,26 +72,47 @@ impl Client {
 #[pymethods]
 impl Client {
     #[new]
-    #[pyo3(signature = (address, timeout))]
-    fn new(py: Python<'_>, address: Option<String>, timeout: f64) -> PyResult<Self> {
+    #[pyo3(signature = (address, timeout, ca, cert, key))]
+    fn new(
+        py: Python<'_>,
+        address: Option<String>,
+        timeout: f64,
+        ca: Option<PathBuf>,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+    ) -> PyResult<Self> {
         let timeout = Duration::try_from_secs_f64(timeout)
             .map_err(|why| error::invalid(py, format!("the timeout is no length of time: {why}")))?;
         let options = ClientOptions {
             address,
             timeout,
             interrupt: Some(Arc::new(is_interrupted)),
+            tls: ClientTls {
+                ca: ca.clone(),
+                cert: cert.clone(),
+                key: key.clone(),
+            },
             ..ClientOptions::default()
         };
         let client = wait(py, || forebay_client::Client::connect(options))?;
         Ok(Self {
             address: client.address().into(),
             client: RwLock::new(Some(client)),
+            tls: (ca, cert, key),
         })
     }
 
     #[getter]
     fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The files given by `ca`, `cert` and `key`.
+    #[getter]
+    fn tls(&self) -> (Option<String>, Option<String>, Option<String>) {
+        let text = |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let (ca, cert, key) = &self.tls;
+        (text(ca), text(cert), text(key))
     }
 
     #[pyo3(signature = (name, offset, length, member, version))]
@@ -168,7 +197,8 @@ impl Client {
             let (mut done, mut view) = (0, first);
             loop {
                 let bytes = (view.len() as u64).min(total - done);
-                // SAFETY: `object` has `total` bytes, `done + bytes` of which are written now; nobody has seen it yet.
+                // SAFETY: `object` has `total` bytes, `done + bytes` of which are written now; nobody has
+                // seen it yet.
                 unsafe {
                     let target = (start + usize::try_from(done).expect("fits, as the total does")) as *mut u8;
                     std::ptr::copy_nonoverlapping(
@@ -216,8 +246,8 @@ impl Client {
             Name::parse(name).map_err(|why| error::to_err(py, &why))?;
             let taken = buffer.get().take()?;
             self.call(py, name, |client, name| match taken {
-                Taken::Alone(buffer) => client.put(name, PutSource::Buffer(buffer), options),
-                Taken::Shared(buffer) => client.put(name, PutSource::Slice(&buffer), options),
+                PutMemory::Alone(buffer) => client.put(name, PutSource::Buffer(buffer), options),
+                PutMemory::Shared(buffer) => client.put(name, PutSource::Slice(&buffer), options),
             })
         } else {
             let memory = Memory::of(data)?;
@@ -358,7 +388,7 @@ fn with_type(content_type: Option<String>) -> Headers {
     }
 }
 
-/// Whether a read failed only because it starts at or behind the end, where a file just ends.
+/// Returns whether a read failed only because it starts at or behind the end, where a file just ends.
 fn is_past_end(py: Python<'_>, why: &PyErr) -> bool {
     let kind = why
         .value(py)

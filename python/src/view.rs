@@ -1,8 +1,9 @@
 //! `View`: read-only bytes of an object, as an object with the buffer protocol.
 //!
-//! The memory belongs to the view; `memoryview`, numpy, torch and pyarrow hold the view while they use it, so the lease ends with the
-//! last of them. [`View::release`] ends it early. It refuses while somebody certainly looks, and waits for the end of the object if somebody
-//! may (`exports.rs`), because a mapping that goes away under a pointer would end the process.
+//! The memory belongs to the view; `memoryview`, numpy, torch and pyarrow hold the view while they use it, so
+//! the lease ends with the last of them. [`View::release`] ends it early. It refuses while somebody certainly
+//! looks, and waits for the end of the object if somebody may (`exports.rs`), because a mapping that goes
+//! away under a pointer would end the process.
 
 use std::ffi::c_int;
 use std::ops::{Deref, Range};
@@ -18,10 +19,12 @@ use pyo3::types::{PyBytes, PyTuple};
 use crate::error;
 use crate::exports::Exports;
 
-/// From this size on, work on memory is done without the interpreter; below, letting it go and taking it back costs more.
+/// From this size on, work on memory is done without the interpreter; below, letting it go and taking it back
+/// costs more.
 const ALONE_BYTES_MIN: usize = 256 << 10;
 
-/// How Python makes a view again: a function and its arguments, the node's address, the handle and which bytes of it; or nothing.
+/// Recipe by which Python makes a view again: a function and its arguments, the node's address, the handle
+/// and which bytes of it; or nothing.
 type Pickled<'py> = (Bound<'py, PyAny>, Bound<'py, PyTuple>);
 
 /// Bytes of a client's view or of this process, or a part of them.
@@ -105,8 +108,8 @@ impl View {
         let Some(view) = &*guard else {
             return Err(PyBufferError::new_err("the view was released"));
         };
-        // SAFETY: Python gave the buffer to fill. The bytes live as long as `slf`, which the buffer holds, and `release` refuses
-        // while `exports` counts it.
+        // SAFETY: Python gave the buffer to fill. The bytes live as long as `slf`, which the buffer holds,
+        // and `release` refuses while `exports` counts it.
         unsafe {
             fill(
                 buffer,
@@ -125,7 +128,8 @@ impl View {
         self.exports.give_back();
     }
 
-    /// Gives the memory back. Refused with `BufferError` while buffers made from it live; fine if it was released before.
+    /// Gives the memory back. Refused with `BufferError` while buffers made from it live; fine if it was
+    /// released before.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         let mut guard = self.view.lock();
         if self.exports.is_held() {
@@ -182,7 +186,7 @@ impl View {
         Ok(self.share()?.view().map_or(0, forebay_client::View::object_bytes))
     }
 
-    /// Where in the object the bytes start.
+    /// Returns where in the object the bytes start.
     #[getter]
     fn offset(&self) -> PyResult<u64> {
         let part = self.share()?;
@@ -190,19 +194,20 @@ impl View {
         Ok(part.view().map_or(0, |view| view.offset() + start))
     }
 
-    /// Whether the bytes lie in the node's own memory; `False` if they were copied.
+    /// Returns whether the bytes lie in the node's own memory; `False` if they were copied.
     #[getter]
     fn is_mapped(&self) -> PyResult<bool> {
         Ok(self.share()?.view().is_some_and(forebay_client::View::is_mapped))
     }
 
-    /// Whether it was released.
+    /// Returns whether it was released.
     #[getter]
     fn released(&self) -> bool {
         self.view.lock().is_none()
     }
 
-    /// Where the bytes came from, as `forebay.Sources`; of a part those of the whole range that was read with it.
+    /// Returns where the bytes came from, as `forebay.Sources`; of a part those of the whole range that was
+    /// read with it.
     #[getter]
     fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let part = self.share()?;
@@ -309,7 +314,8 @@ pub(crate) fn uninitialised(py: Python<'_>, bytes: usize) -> PyResult<(Bound<'_,
 ///
 /// # Safety
 ///
-/// `buffer` is one that Python wants filled; `start` and `bytes` are valid as long as `owner` lives and counts the export.
+/// `buffer` is one that Python wants filled; `start` and `bytes` are valid as long as `owner` lives and
+/// counts the export.
 pub(crate) unsafe fn fill(
     buffer: *mut ffi::Py_buffer,
     owner: &Bound<'_, PyAny>,

@@ -1,9 +1,10 @@
 //! Waiting without the interpreter: Ctrl-C and cancellation.
 //!
-//! A call into the client runs with the interpreter let go ([`wait`]). While it waits, the client asks [`is_interrupted`] about
-//! ten times a second, on the thread that waits. That function looks at two things: signals, which Python delivers to
-//! its main thread only (their exception is kept and raised when the call returns), and the [`Cancellation`] under which
-//! this thread works, which is how a cancelled asyncio task stops the thread that works for it.
+//! A call into the client runs with the interpreter let go ([`wait`]). While it waits, the client asks
+//! [`is_interrupted`] about ten times a second, on the thread that waits. That function looks at two things:
+//! signals, which Python delivers to its main thread only (their exception is kept and raised when the call
+//! returns), and the [`Cancellation`] under which this thread works, which is how a cancelled asyncio task
+//! stops the thread that works for it.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,9 +17,9 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::error;
 
 thread_local! {
-    /// What a signal handler raised while this thread waited.
+    /// Exception that a signal handler raised while this thread waited.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    /// What may stop this thread's calls.
+    /// Flag that may stop this thread's calls.
     static CANCELLATION: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
@@ -32,7 +33,7 @@ pub(crate) fn wait<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T> + S
     result.map_err(|why| error::to_err(py, &why))
 }
 
-/// Whether the call that this thread waits for should end now.
+/// Returns whether the call that this thread waits for should end now.
 pub(crate) fn is_interrupted() -> bool {
     let cancelled =
         CANCELLATION.with_borrow(|flag| flag.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)));

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -38,8 +39,8 @@ def wait_for(what: str, check, seconds_max: float = 20.0, pause: float = 0.005):
         time.sleep(pause)
 
 
-def client_for(endpoint: str, key: str = ACCESS_KEY, secret: str = SECRET_KEY, **config):
-    """A boto3 client that shows every error at once instead of trying again."""
+def client_for(endpoint: str, key: str = ACCESS_KEY, secret: str = SECRET_KEY, ca: Path | None = None, **config):
+    """A boto3 client that shows every error at once instead of trying again; `ca` is the authority that it trusts."""
     import boto3
     from botocore.config import Config
 
@@ -57,6 +58,7 @@ def client_for(endpoint: str, key: str = ACCESS_KEY, secret: str = SECRET_KEY, *
         region_name=REGION,
         aws_access_key_id=key,
         aws_secret_access_key=secret,
+        verify=ca and str(ca),
         config=Config(**settings),
     )
 
@@ -64,13 +66,17 @@ def client_for(endpoint: str, key: str = ACCESS_KEY, secret: str = SECRET_KEY, *
 class Node:
     """One node. `root` holds its data folder, its log and, for a folder lake, the lake."""
 
-    def __init__(self, root: Path, lake: str | None = None, ram="64MiB", nvme="256MiB", env=None, config=None, args=()):
+    def __init__(
+        self, root: Path, lake: str | None = None, ram="64MiB", nvme="256MiB", env=None, config=None, args=(), ca=None
+    ):
         self.root = Path(root)
         self.data = self.root / "data"
         self.lake_dir = self.root / "lake"
         self.lake = lake or f"file://{self.lake_dir}"
         self.ram, self.nvme, self.env, self.args = ram, nvme, dict(env or {}), list(args)
         self.keys = True
+        self.listen = "127.0.0.1:0"
+        self.ca: Path | None = ca
         self.log = self.root / "node.log"
         self.ready_file = self.root / "ready.json"
         self.process: subprocess.Popen | None = None
@@ -88,7 +94,7 @@ class Node:
         assert self.process is None, "the node is running already"
         self.ready_file.unlink(missing_ok=True)
         command = [binary(), "serve", "--lake", self.lake, "--data", str(self.data), "--ram", self.ram, "--nvme", self.nvme]
-        command += ["--s3", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--ready-file", str(self.ready_file), *self.args]
+        command += ["--s3", self.listen, "--admin", "127.0.0.1:0", "--ready-file", str(self.ready_file), *self.args]
         env = dict(os.environ)
         if self.keys:
             env.update({"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY})
@@ -141,14 +147,15 @@ class Node:
 
     def client(self, **options):
         """A boto3 client of this node."""
-        return client_for(self.s3_url, **options)
+        return client_for(self.s3_url, **{"ca": self.ca, **options})
 
     def log_text(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
     def admin(self, path: str) -> str:
         """GET on the admin API."""
-        with urllib.request.urlopen(self.admin_url + path, timeout=20) as answer:
+        tls = ssl.create_default_context(cafile=self.ca) if self.ca else None
+        with urllib.request.urlopen(self.admin_url + path, timeout=20, context=tls) as answer:
             return answer.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:

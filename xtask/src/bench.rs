@@ -1,8 +1,8 @@
 //! `cargo xtask bench NAME`: measures, and writes docs/benchmarks/NAME.md.
 //!
-//! Everything is measured beside its limit in one run, in A-B-B-A order, and written down as ratios: seconds of
-//! one machine mean nothing on another. A bench builds the release binary, and itself, before it starts, so
-//! that the load generator is compiled as well as what it loads.
+//! Everything is measured beside its limit in one run, in A-B-B-A order, and written down as ratios: seconds
+//! of one machine mean nothing on another. A bench builds the release binary, and itself, before it starts,
+//! so that the load generator is compiled as well as what it loads.
 
 mod checkpoint;
 mod client;
@@ -29,7 +29,7 @@ use clap::{Args, Subcommand};
 use crate::command;
 use crate::workspace::Workspace;
 
-/// What to measure.
+/// Benches by name.
 #[derive(Args)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
@@ -38,11 +38,12 @@ pub(crate) struct BenchArgs {
 
 #[derive(Subcommand)]
 enum Name {
-    /// The S3 front door: warm and cold reads, writes, memory, restart.
+    /// The S3 endpoint: warm and cold reads, writes, memory, restart.
     S3(S3Args),
     /// The client on the host: views, copies, batches, fsspec, memory.
     Client(client::ClientArgs),
-    /// Datasets: samples, tokens, start, resume, a slow lake, a small cache, many ranks; beside other libraries.
+    /// Datasets: samples, tokens, start, resume, a slow lake, a small cache, many ranks; beside other
+    /// libraries.
     Dataset(dataset::DatasetArgs),
     /// Checkpoints: stall, durable saves, loads, views; beside memcpy, plain files and other libraries.
     Checkpoint(checkpoint::CheckpointArgs),
@@ -56,7 +57,7 @@ enum Name {
     },
 }
 
-/// How long and what.
+/// Options that the benches share.
 #[derive(Args)]
 pub(crate) struct S3Args {
     /// Seconds of each measurement.
@@ -85,7 +86,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<bool> {
     }
 }
 
-/// How busy the machine is now; 0 is a quiet one.
+/// Returns how busy the machine is now; 0 is a quiet one.
 fn load_average() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or("unknown").to_owned()

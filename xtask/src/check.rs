@@ -20,14 +20,14 @@ use clap::Args;
 use crate::command;
 use crate::workspace::Workspace;
 
-/// What to check.
+/// Arguments of `cargo xtask check`.
 #[derive(Args)]
 pub(crate) struct CheckArgs {
     /// Only the steps whose name contains this.
     filter: Option<String>,
 }
 
-/// What a step found.
+/// Result of a step.
 pub(crate) enum Finding {
     /// All is well.
     Holds,

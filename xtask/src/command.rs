@@ -34,7 +34,7 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Whether a program can be started at all.
+/// Returns whether a program can be started at all.
 pub(crate) fn exists(program: &str) -> bool {
     let found = |dir: &Path| dir.join(program).is_file();
     std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| found(&dir)))

@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz NAME`: one target of fuzz/ under libFuzzer, for a while.
 //!
-//! The code under test is safe Rust, so coverage is all that is needed and no sanitizer: any compiler will do, and
-//! cargo-fuzz is not needed (its layout is kept, so that it works as well). New inputs go to `target/fuzz/corpus`; one
-//! that fails goes to `fuzz/artifacts`. Copy it to `fuzz/corpus/NAME/` under a telling name, and `cargo xtask test`
-//! plays it from then on.
+//! The code under test is safe Rust, so coverage is all that is needed and no sanitizer: any compiler will
+//! do, and cargo-fuzz is not needed (its layout is kept, so that it works as well). New inputs go to
+//! `target/fuzz/corpus`; one that fails goes to `fuzz/artifacts`. Copy it to `fuzz/corpus/NAME/` under a
+//! telling name, and `cargo xtask test` plays it from then on.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use clap::Args;
 use crate::command;
 use crate::workspace::Workspace;
 
-/// What cargo-fuzz passes for coverage.
+/// Flags that cargo-fuzz passes for coverage.
 const COVERAGE: [&str; 6] = [
     "-Cpasses=sancov-module",
     "-Cllvm-args=-sanitizer-coverage-level=4",
@@ -26,7 +26,7 @@ const COVERAGE: [&str; 6] = [
 /// An input that takes longer is a failure.
 const INPUT_SECONDS_MAX: u32 = 10;
 
-/// Which target, for how long.
+/// The target, and the time for it.
 #[derive(Args)]
 pub(crate) struct FuzzArgs {
     /// A file of fuzz/fuzz_targets/, without `.rs`.

@@ -1,8 +1,9 @@
 //! `cargo xtask`: the commands that keep the house in order.
 //!
-//! `check` is what must hold for every commit, `test` is everything that runs, `fuzz NAME` runs a fuzz target, `wheel` builds the
-//! Python package, `bench NAME` writes a page under docs/benchmarks/. Nothing here is part of the product, and nothing here needs more than Rust, Python 3.11
-//! and the registries of both: tools are fetched into `target/tools/`.
+//! `check` is what must hold for every commit, `test` is everything that runs, `fuzz NAME` runs a fuzz
+//! target, `wheel` builds the Python package, `bench NAME` writes a page under docs/benchmarks/. Nothing here
+//! is part of the product, and nothing here needs more than Rust, Python 3.11 and the registries of both:
+//! tools are fetched into `target/tools/`.
 
 mod bench;
 mod check;

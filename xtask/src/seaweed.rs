@@ -1,7 +1,8 @@
 //! SeaweedFS: an S3 server that is not ours, for lake tests and as the lake behind a node.
 //!
-//! Started once for a run, on free ports, on loopback only, with its telemetry off; killed at the end, because
-//! it takes half a minute to stop by itself. Every bucket takes seven volumes, hence the small volumes.
+//! Started once for a run, on free ports, on loopback only, with its telemetry off; killed at the end,
+//! because it takes half a minute to stop by itself. Every bucket takes seven volumes, hence the small
+//! volumes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -163,7 +164,7 @@ fn free_ports() -> Result<[u16; 4]> {
     bail!("no free ports for SeaweedFS between 20000 and 45000")
 }
 
-/// Whether the S3 port gives any HTTP answer that is not about a part still starting.
+/// Returns whether the S3 port gives any HTTP answer that is not about a part still starting.
 fn answers(port: u16) -> bool {
     let ask = || -> std::io::Result<bool> {
         let mut stream = TcpStream::connect(("127.0.0.1", port))?;

@@ -1,9 +1,10 @@
 //! `cargo xtask test`: everything that runs, with one line of totals at the end.
 //!
-//! Order: tools (virtual environments, SeaweedFS as a real S3 server), Rust tests, doc tests, then pytest drives
-//! the binary with real clients. Nothing needs root. What can only come from Debian packages is installed when we
-//! may; else its tests are skipped with the reason, which is printed and counted. A failure never stops the
-//! rest, so one run shows all there is. `--all` adds tests/e2e/heavy: clients that are large to install.
+//! Order: tools (virtual environments, SeaweedFS as a real S3 server), Rust tests, doc tests, then pytest
+//! drives the binary with real clients. Nothing needs root. What can only come from Debian packages is
+//! installed when we may; else its tests are skipped with the reason, which is printed and counted. A failure
+//! never stops the rest, so one run shows all there is. `--all` adds tests/e2e/heavy: clients that are large
+//! to install.
 
 pub(crate) mod debian;
 mod junit;
@@ -24,7 +25,7 @@ use crate::workspace::Workspace;
 
 use tally::Tally;
 
-/// What to test.
+/// Arguments of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct TestArgs {
     /// Also the heavy clients of tests/e2e/heavy.
@@ -40,7 +41,7 @@ pub(crate) struct TestArgs {
     filter: Option<String>,
 }
 
-/// What the runners share.
+/// Context that the runners share.
 pub(crate) struct Stage<'a> {
     workspace: &'a Workspace,
     filter: Option<&'a str>,

@@ -1,9 +1,9 @@
 //! Tools that tests need and Rust does not bring: Python virtual environments under `target/tools/`.
 //!
-//! Every file in tests/e2e/requirements/ is one environment, named after the file and a hash of its text, so a
-//! changed list makes a new one and an unchanged one costs nothing. An environment counts only when its marker
-//! file is there: one that was interrupted half way is made again. Two comments in a list are orders: `# no-deps`
-//! takes the list as complete, `# run FILE` runs a script in the finished environment.
+//! Every file in tests/e2e/requirements/ is one environment, named after the file and a hash of its text, so
+//! a changed list makes a new one and an unchanged one costs nothing. An environment counts only when its
+//! marker file is there: one that was interrupted half way is made again. Two comments in a list are orders:
+//! `# no-deps` takes the list as complete, `# run FILE` runs a script in the finished environment.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};

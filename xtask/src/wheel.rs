@@ -1,7 +1,7 @@
 //! `cargo xtask wheel`: the Python package as one file, by maturin.
 //!
-//! The wheel lands in `target/wheels/`. It is for Python 3.11 and newer (the stable ABI) on this platform. Tests use one of the dev
-//! profile, which shares everything with the binary that they test anyway.
+//! The wheel lands in `target/wheels/`. It is for Python 3.11 and newer (the stable ABI) on this platform.
+//! Tests use one of the dev profile, which shares everything with the binary that they test anyway.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::command;
 use crate::tools::Venv;
 use crate::workspace::Workspace;
 
-/// How to build it.
+/// Arguments of `cargo xtask wheel`.
 #[derive(Args)]
 pub(crate) struct WheelArgs {
     /// Without optimisation: quick to build, slow to run.

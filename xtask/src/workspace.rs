@@ -1,4 +1,4 @@
-//! Where things are: the root, the target folder, and what `cargo metadata` says about every package.
+//! Layout of the workspace: the root, the target folder, and what `cargo metadata` says about every package.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::command;
 pub(crate) struct Workspace {
     /// The folder with the root `Cargo.toml`.
     pub(crate) root: PathBuf,
-    /// Where cargo builds; our tools live in `tools/` below it.
+    /// The folder that cargo builds in; our tools live in `tools/` below it.
     pub(crate) target: PathBuf,
     /// All packages that cargo resolved.
     pub(crate) metadata: Metadata,
@@ -39,7 +39,7 @@ pub(crate) struct Package {
     pub(crate) license: Option<String>,
     /// The registry it comes from; `None` for our own.
     pub(crate) source: Option<String>,
-    /// What its manifest asks for.
+    /// Dependencies that its manifest names.
     pub(crate) dependencies: Vec<Dependency>,
 }
 

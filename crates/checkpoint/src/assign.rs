@@ -1,11 +1,13 @@
-//! Who writes which part of what several ranks have: replicas are written once, spread evenly.
+//! Assignment of parts that several ranks have to one writer each: replicas are written once, spread evenly.
 //!
-//! Pure, and the same answer on every rank: all of them call [`assign`] with the same list, the result of a gather, and each writes its own share. A box that
-//! one rank has is its own business. A box that several have is cut into parts of 16 MiB, and the parts of all boxes that the same ranks have are dealt to them in
-//! one go, each rank getting neighbours, so that most tensors stay in one piece and no file has to hold two parts of one. Ranks that write more by
-//! themselves get less of what is shared.
+//! Pure, and the same answer on every rank: all of them call [`assign`] with the same list, the result of a
+//! gather, and each writes its own share. A box that one rank has is its own business. A box that several
+//! have is cut into parts of 16 MiB, and the parts of all boxes that the same ranks have are dealt to them in
+//! one go, each rank getting neighbours, so that most tensors stay in one piece and no file has to hold two
+//! parts of one. Ranks that write more by themselves get less of what is shared.
 //!
-//! Boxes are replicas when name, type and box are the same; boxes that overlap otherwise are refused when the records are merged.
+//! Boxes are replicas when name, type and box are the same; boxes that overlap otherwise are refused when the
+//! records are merged.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +26,20 @@ pub struct Have {
     pub name: String,
     /// Type of its elements.
     pub dtype: Dtype,
-    /// Which box of it.
+    /// Its box.
     pub at: TensorBox,
 }
 
-/// What a rank writes of a box that it has.
+/// Share of a box that one rank writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Which box, by its place in the rank's own list.
+    /// Index of the box in the rank's own list.
     pub have: usize,
     /// The bytes that lie together in its memory, and where they lie in the tensor.
     pub slice: Slice,
 }
 
-/// What each rank writes, given what each has, by rank.
+/// Returns what each rank writes, given what each has, by rank.
 pub fn assign(haves: &[Vec<Have>]) -> Result<Vec<Vec<Share>>> {
     let mut shares: Vec<Vec<Share>> = haves.iter().map(|_| Vec::new()).collect();
     let mut loads = vec![0u64; haves.len()];
@@ -126,7 +128,7 @@ fn deal(ranks: &[usize], shared: &[Shared<'_>], loads: &mut [u64], shares: &mut 
     Ok(())
 }
 
-/// Where each rank's quota of `bytes` ends, so that loads become as even as they can.
+/// Returns where each rank's quota of `bytes` ends, so that loads become as even as they can.
 fn ends(loads: &[u64], bytes: u64) -> Vec<u64> {
     let mut sorted = loads.to_vec();
     sorted.sort_unstable();

@@ -1,14 +1,18 @@
-//! Parts stored as their difference from a part of an earlier step: exclusive or, bytes of elements grouped, zstd.
+//! Parts stored as their difference from a part of an earlier step: exclusive or, bytes of elements grouped,
+//! zstd.
 //!
-//! Where training changes every number a little, whole blocks never repeat, but signs, exponents and high bits of mantissas do: after the exclusive or with
-//! the parent they are zero, and grouped (all first bytes, all second bytes …) they lie together, where zstd finds them. What is left of the low bits is noise and stays.
+//! Training changes every number a little, so whole blocks never repeat, but signs, exponents and high
+//! bits of mantissas do: after the exclusive or with the parent they are zero, and grouped (all first bytes,
+//! all second bytes …) they lie together, where zstd finds them. What is left of the low bits is noise and
+//! stays.
 //!
-//! A part is cut into frames of [`FRAME_BYTES`] that are encoded one by one, so that a range reads and decodes only what it needs. A frame that would not get smaller
-//! is stored as it is, which its length says. What proves an encoded part are entries of its side table, see [`Frames`]: lengths and checksums of what is
-//! stored, behind the checksums of the blocks that come out.
+//! A part is cut into frames of [`FRAME_BYTES`] that are encoded one by one, so that a range reads and
+//! decodes only what it needs. A frame that would not get smaller is stored as it is, which its length says.
+//! Entries of its side table prove an encoded part, see [`Frames`]: lengths and checksums of what
+//! is stored, behind the checksums of the blocks that come out.
 //!
-//! Whether it is worth it is decided here too: a part that does not shrink by [`is_worth`] is better stored as it is, and so is one whose chain
-//! would make a restore read more than twice the bytes ([`may_follow`]).
+//! The choice is made here too: a part that does not shrink by [`is_worth`] is better stored
+//! as it is, and so is one whose chain would make a restore read more than twice the bytes ([`may_follow`]).
 
 pub mod chain;
 mod group;
@@ -32,7 +36,7 @@ pub const PART_BYTES_MIN: u64 = 64 << 10;
 pub const PROBE_FRAMES: u64 = 4;
 const LEVEL: i32 = 1;
 
-/// How many frames so many bytes have.
+/// Returns how many frames so many bytes have.
 #[must_use]
 pub const fn frames(bytes: u64) -> u64 {
     bytes.div_ceil(FRAME_BYTES)
@@ -60,19 +64,20 @@ pub const fn element_bytes(dtype: Dtype) -> u8 {
     }
 }
 
-/// Whether so many stored bytes are few enough: a sixth has to be saved.
+/// Returns whether so many stored bytes are few enough: a sixth has to be saved.
 #[must_use]
 pub const fn is_worth(bytes: u64, stored_bytes: u64) -> bool {
     stored_bytes.saturating_mul(6) <= bytes.saturating_mul(5)
 }
 
-/// Whether a part may be stored as its difference from `base`: the chain stays short.
+/// Returns whether a part may be stored as its difference from `base`: the chain stays short.
 #[must_use]
 pub fn may_follow(base: &Extent, bytes: u64) -> bool {
     bytes >= PART_BYTES_MIN && base.bytes() == bytes && base.depth() < DEPTH_MAX
 }
 
-/// Whether so many stored bytes on top of `base` leave a restore that reads no more than twice the bytes of the part.
+/// Returns whether so many stored bytes on top of `base` leave a restore that reads no more than twice the
+/// bytes of the part.
 #[must_use]
 pub fn is_cheap_to_read(base: &Extent, stored_bytes: u64) -> bool {
     base.chain_bytes().saturating_add(stored_bytes) <= base.bytes().saturating_mul(2)
@@ -87,14 +92,16 @@ pub struct Frame {
     pub crc: u32,
 }
 
-/// Frames of an encoded part, as its side table has them: two entries for each, length and checksum, right behind those of the part's blocks.
+/// Frames of an encoded part, as its side table has them: two entries for each, length and checksum, right
+/// behind those of the part's blocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Frames<'a> {
     entries: &'a [[u32; 2]],
 }
 
 impl<'a> Frames<'a> {
-    /// The frames of this extent, whose table it is. Lengths are checked: none is longer than what it stands for, and together they fill the extent.
+    /// The frames of this extent, whose table it is. Lengths are checked: none is longer than what it stands
+    /// for, and together they fill the extent.
     pub fn of(table: &'a Table, extent: &Extent) -> Result<Self> {
         let wrong =
             |what: &'static str| Error::new(Kind::Corrupt, what).with("first_block", extent.first_block);
@@ -116,7 +123,7 @@ impl<'a> Frames<'a> {
         Ok(Self { entries })
     }
 
-    /// Where these frames lie, counted from the first byte of the extent.
+    /// Returns where these frames lie, counted from the first byte of the extent.
     #[must_use]
     pub fn stored(&self, frames: &Range<u64>) -> Range<u64> {
         let sum = |entries: &[[u32; 2]]| entries.iter().map(|[length, _]| u64::from(*length)).sum::<u64>();
@@ -139,7 +146,8 @@ impl<'a> Frames<'a> {
 }
 
 impl Table {
-    /// Adds an encoded part: its blocks as they come out, then its frames; gives the index of its first block.
+    /// Adds an encoded part: its blocks as they come out, then its frames; gives the index of its first
+    /// block.
     pub fn add_encoded(&mut self, crcs: &[u32], frames: &[Frame]) -> u64 {
         let first = self.add(crcs);
         for frame in frames {
@@ -218,7 +226,8 @@ impl Decoder {
         })
     }
 
-    /// Turns the bytes of the base in `target` into those of the frame. What is stored can never make more bytes than that.
+    /// Turns the bytes of the base in `target` into those of the frame. What is stored can never make more
+    /// bytes than that.
     pub fn frame(&mut self, stored: &[u8], element_bytes: u8, target: &mut [u8]) -> Result<()> {
         let wrong = |what: &'static str| Error::new(Kind::Corrupt, what);
         if target.len() as u64 > FRAME_BYTES || stored.len() > target.len() {

@@ -1,8 +1,8 @@
-//! How much two tensors differ: pure, element by element, in the type that they have.
+//! Difference of two tensors: pure, element by element, in the type that they have.
 
 use crate::Dtype;
 
-/// What differs between two tensors of one type and shape.
+/// Difference between two tensors of one type and shape.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Difference {
     /// Elements of each.
@@ -42,7 +42,7 @@ impl Difference {
     }
 }
 
-/// How far two elements are from each other, and the size of the larger.
+/// Returns how far two elements are from each other, and the size of the larger.
 fn distance(dtype: Dtype, a: &[u8], b: &[u8]) -> (f64, f64) {
     if dtype == Dtype::C64 {
         let part = |bytes: &[u8], at: usize| f64::from(f32::from_le_bytes(array(&bytes[at..])));

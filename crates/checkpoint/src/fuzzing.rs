@@ -1,7 +1,7 @@
 //! Entry points for fuzzing: each takes any bytes and panics if a promise about them does not hold.
 //!
-//! Not part of the API. `fuzz/` drives them with libFuzzer, `tests/fuzz_corpus.rs` with the committed corpus and with
-//! mutations of it.
+//! Not part of the API. `fuzz/` drives them with libFuzzer, `fuzzing/tests.rs` with the committed corpus
+//! and with mutations of it.
 
 use crate::delta::{self, Decoder, Encoder, FRAME_BYTES, Frames};
 use crate::manifest::{DEPTH_MAX, Encoding, EncodingKind, Extent};
@@ -15,7 +15,8 @@ const TARGET_BYTES_MAX: u64 = 4 * FRAME_BYTES;
 /// A manifest, as it is and with its digest made right, so that what lies behind it is reached.
 ///
 /// # Panics
-/// If one that is accepted has a chain that is too long or a base of another size, cannot be planned for, or reads back differently.
+/// If one that is accepted has a chain that is too long or a base of another size, cannot be planned for, or
+/// reads back differently.
 pub fn checkpoint_manifest(data: &[u8]) {
     for document in [data.to_vec(), sealed_document(data)] {
         let Ok(mut manifest) = Manifest::decode(&document) else {
@@ -56,7 +57,8 @@ fn sealed_document(data: &[u8]) -> Vec<u8> {
     sealed
 }
 
-/// A frame as it is stored: two bytes of its length and one of its elements' size before it; then all of that as bytes to encode, and as a side table.
+/// A frame as it is stored: two bytes of its length and one of its elements' size before it; then all of that
+/// as bytes to encode, and as a side table.
 ///
 /// # Panics
 /// If a frame that is encoded does not come out again, or frames of a table lie outside of their extent.
@@ -121,3 +123,6 @@ fn check_frames(bytes: u64, entries: &[u8]) {
     assert_eq!(frames.iter(&all).count() as u64, all.end);
     assert_eq!(frames.stored(&(all.end..u64::MAX)), claimed..claimed);
 }
+
+#[cfg(test)]
+mod tests;

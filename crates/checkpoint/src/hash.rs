@@ -1,4 +1,5 @@
-//! One pass over the bytes of a part: BLAKE3, CRC32C of each block, whether all is zero, and how many numbers are none.
+//! One pass over the bytes of a part: BLAKE3, CRC32C of each block, whether all is zero, and how many numbers
+//! are none.
 //!
 //! All of them look at a piece while it is in the CPU's cache, so that memory is read once.
 
@@ -8,28 +9,28 @@ use sha2::{Digest, Sha256};
 use crate::Dtype;
 use crate::table::{BLOCK_BYTES, blocks};
 
-/// What is looked at together; fits the second-level cache, and BLAKE3 likes more than 128 KiB at once.
+/// Bytes of one pass; fits the second-level cache, and BLAKE3 likes more than 128 KiB at once.
 const PIECE_BYTES: usize = 4 * BLOCK_BYTES as usize;
 
-/// What is known about bytes after one pass.
+/// Digests of bytes, made in one pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Digests {
     /// BLAKE3, in hexadecimal digits.
     pub blake3: String,
     /// CRC32C of each 64 KiB.
     pub crcs: Vec<u32>,
-    /// SHA-256, if it was wanted.
+    /// SHA-256, if it was options.
     pub sha256: Option<String>,
-    /// Whether every byte is zero; not said of no bytes.
+    /// True if every byte is zero; false of no bytes.
     pub is_zero: bool,
     /// Elements that are NaN or infinite.
     pub not_finite: u64,
 }
 
-/// What else is wanted.
+/// Digests to make beside BLAKE3 and CRC32C.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// What the bytes are; `None` counts no numbers.
+pub struct DigestOptions {
+    /// Type of the elements; `None` counts no numbers.
     pub dtype: Option<Dtype>,
     /// SHA-256 as well.
     pub sha256: bool,
@@ -37,9 +38,9 @@ pub struct Wanted {
 
 /// Looks at all bytes once.
 #[must_use]
-pub fn digest(bytes: &[u8], wanted: Wanted) -> Digests {
+pub fn digest(bytes: &[u8], options: DigestOptions) -> Digests {
     let mut blake3 = blake3::Hasher::new();
-    let mut sha256 = wanted.sha256.then(Sha256::new);
+    let mut sha256 = options.sha256.then(Sha256::new);
     let mut crcs = Vec::with_capacity(usize::try_from(blocks(bytes.len() as u64)).unwrap_or(0));
     let mut is_zero = !bytes.is_empty();
     let mut not_finite = 0;
@@ -50,7 +51,7 @@ pub fn digest(bytes: &[u8], wanted: Wanted) -> Digests {
             sha256.update(piece);
         }
         is_zero = is_zero && is_all_zero(piece);
-        if let Some(dtype) = wanted.dtype {
+        if let Some(dtype) = options.dtype {
             not_finite += count_not_finite(piece, dtype);
         }
     }
@@ -113,11 +114,11 @@ mod tests {
     use super::*;
 
     fn look(bytes: &[u8], dtype: Dtype) -> Digests {
-        let wanted = Wanted {
+        let options = DigestOptions {
             dtype: Some(dtype),
             sha256: true,
         };
-        digest(bytes, wanted)
+        digest(bytes, options)
     }
 
     #[test]
@@ -129,8 +130,8 @@ mod tests {
         assert_eq!(found.crcs, crcs);
         assert_eq!(found.sha256.unwrap(), hex(&Sha256::digest(&bytes)));
         assert!(!found.is_zero);
-        assert!(digest(b"", Wanted::default()).crcs.is_empty());
-        assert!(!digest(b"", Wanted::default()).is_zero, "nothing was lost");
+        assert!(digest(b"", DigestOptions::default()).crcs.is_empty());
+        assert!(!digest(b"", DigestOptions::default()).is_zero, "nothing was lost");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The header of a safetensors file, read without trust.
 //!
-//! A file begins with the length of the header (8 bytes, little endian), the header (JSON, maybe padded with spaces), then data. Taken is what
-//! `safetensors` itself takes: tensors that lie one after the other and fill the file to its end.
+//! A file begins with the length of the header (8 bytes, little endian), the header (JSON, maybe padded with
+//! spaces), then data. Taken is what `safetensors` itself takes: tensors that lie one after the other and
+//! fill the file to its end.
 //!
 //! Limits: a header of 100 MiB, tensors of 8 dimensions.
 
@@ -20,14 +21,14 @@ pub const LENGTH_BYTES: usize = 8;
 pub const HEADER_BYTES_MAX: u64 = 100 << 20;
 const METADATA: &str = "__metadata__";
 
-/// What a safetensors file has.
+/// Header of a safetensors file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
-    /// Where data begins in the file.
+    /// First byte of data in the file.
     pub data_start: u64,
     /// Tensors by name.
     pub tensors: BTreeMap<String, Entry>,
-    /// What the writer noted.
+    /// Metadata of the writer.
     pub metadata: BTreeMap<String, String>,
 }
 
@@ -42,7 +43,7 @@ pub struct Entry {
     pub range: [u64; 2],
 }
 
-/// Where data begins, from the first bytes of a file.
+/// Returns where data begins, from the first bytes of a file.
 pub fn data_start(length: [u8; LENGTH_BYTES]) -> Result<u64> {
     let length = u64::from_le_bytes(length);
     if length > HEADER_BYTES_MAX {
@@ -109,13 +110,13 @@ fn wrong(what: &str) -> Error {
 }
 
 #[derive(Debug, serde::Deserialize)]
-struct Raw {
+struct RawEntry {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: [u64; 2],
 }
 
-impl Raw {
+impl RawEntry {
     fn checked(self, data_start: u64) -> Result<Entry> {
         let dtype = Dtype::parse(&self.dtype)?;
         if self.shape.len() > DIMENSIONS_MAX {
@@ -141,7 +142,7 @@ impl Raw {
 /// The JSON of a header; a name that comes twice is refused.
 #[derive(Debug, Default)]
 struct Document {
-    tensors: BTreeMap<String, Raw>,
+    tensors: BTreeMap<String, RawEntry>,
     metadata: BTreeMap<String, String>,
 }
 

@@ -1,8 +1,10 @@
 //! The commit of a step: a JSON document that names every tensor, every part, and what proves it.
 //!
-//! Life cycle: every rank has a [`Record`] of what it wrote; the committer merges all records into a [`Manifest`] and creates it in the lake, once. A
-//! reader takes the highest generation, [`Manifest::decode`]s it (digest, version, then every number in it), and trusts it from then on. Who needs only tensors
-//! uses [`Manifest::decode_tensors`], which takes a small multiple of the document in memory whatever is in it.
+//! Life cycle: every rank has a [`Record`] of what it wrote; the committer merges all records into a
+//! [`Manifest`] and creates it in the lake, once. A reader takes the highest generation,
+//! [`Manifest::decode`]s it (digest, version, then every number in it), and trusts it from then on. Who needs
+//! only tensors uses [`Manifest::decode_tensors`], which takes a small multiple of the document in memory
+//! whatever is in it.
 //!
 //! Limits: 256 MiB, 2^22 tensors; see docs/formats/checkpoint.md.
 
@@ -31,7 +33,7 @@ pub const TENSORS_MAX: usize = 1 << 22;
 /// The version that this program writes and reads.
 pub const VERSION: u32 = 1;
 
-/// What was written: by one rank in a record, by all in a manifest.
+/// Content that was written: by one rank in a record, by all in a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Content {
     /// Files that hold bytes, of this attempt or of an earlier step.
@@ -42,11 +44,11 @@ pub struct Content {
     pub tensors: BTreeMap<String, Tensor>,
     /// State that is not a tensor, by full name.
     pub objects: BTreeMap<String, Vec<Object>>,
-    /// How names make up the user's state again; opaque here.
+    /// Tree by which names make up the user's state again; opaque here.
     pub tree: Tree,
-    /// What the user wants to remember with the step.
+    /// Metadata of the user.
     pub metadata: Map<String, Value>,
-    /// What looked wrong and was let pass.
+    /// Alarms that were let pass.
     pub alarms: Vec<Alarm>,
 }
 
@@ -67,7 +69,7 @@ pub struct Manifest {
     pub world_size: u32,
     /// The step whose files are reused.
     pub parent: Option<StepRef>,
-    /// When the commit was made, milliseconds since 1970 UTC.
+    /// Time of the commit, milliseconds since 1970 UTC.
     pub created_ms: u64,
     /// Program and version.
     pub writer: String,
@@ -78,7 +80,7 @@ pub struct Manifest {
     pub digest: String,
 }
 
-/// What one rank wrote.
+/// Record of what one rank wrote.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     /// `forebay-checkpoint-rank`.
@@ -89,11 +91,11 @@ pub struct Record {
     pub step: u64,
     /// The attempt, the same on all ranks.
     pub attempt: String,
-    /// Whose it is.
+    /// The rank.
     pub rank: u32,
     /// Ranks that save together.
     pub world_size: u32,
-    /// What it wrote.
+    /// Content that it wrote.
     #[serde(flatten)]
     pub content: Content,
     /// BLAKE3 of the document with this field as zeros.
@@ -116,7 +118,7 @@ pub struct DataFile {
     pub path: String,
     /// Its size.
     pub bytes: u64,
-    /// Where data begins, in a safetensors file; 0 in others.
+    /// First byte of data, in a safetensors file; 0 in others.
     pub data_start: u64,
     /// BLAKE3 of the bytes before it; empty in others.
     pub header_blake3: String,
@@ -149,10 +151,10 @@ pub struct Tensor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "flat::FlatPart")]
 pub struct Part {
-    /// Where it lies in the tensor.
+    /// Its box in the tensor.
     #[serde(flatten)]
     pub at: TensorBox,
-    /// Where its bytes lie, and what proves them.
+    /// Position of its bytes, and their proof.
     #[serde(flatten)]
     pub bytes: Extent,
     /// SHA-256, where it was asked for.
@@ -173,7 +175,7 @@ pub struct Extent {
     pub table: u32,
     /// The first entry in that table.
     pub first_block: u64,
-    /// How bytes are made from what lies in the file; `None` where they lie there as they are.
+    /// Encoding of what lies in the file; `None` where they lie there as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<Box<Encoding>>,
 }
@@ -184,14 +186,14 @@ pub struct Extent {
 pub struct Object {
     /// The ranks that had just these bytes.
     pub ranks: Vec<u32>,
-    /// What the bytes are.
+    /// Kind of the bytes.
     pub kind: ObjectKind,
-    /// Where they lie.
+    /// Their position.
     #[serde(flatten)]
     pub bytes: Extent,
 }
 
-/// How to read an object.
+/// Kind of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectKind {
@@ -206,7 +208,7 @@ pub enum ObjectKind {
 /// Something that looked wrong when a step was committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alarm {
-    /// What kind.
+    /// Kind of the alarm.
     pub kind: AlarmKind,
     /// The tensor.
     pub name: String,

@@ -1,21 +1,19 @@
 //! Records of all ranks become what a manifest says: nothing missing, nothing twice.
 //!
-//! Pure. Records count files and tables from zero each; here every path is listed once and everything that points to it is counted anew. A box
-//! that several ranks saved with the same bytes is named once (the lowest rank's copy); with other bytes it is an error that names both ranks, because nobody can
-//! know which of them is right. Whether parts cover their tensors is checked by [`crate::Manifest::encode`].
+//! Pure. Records count files and tables from zero each; here every path is listed once and everything that
+//! points to it is counted anew. A box that several ranks saved with the same bytes is named once (the lowest
+//! rank's copy); with other bytes it is an error that names both ranks, because nobody can know which of them
+//! is right. Whether parts cover their tensors is checked by [`crate::Manifest::encode`].
 
 use std::collections::{BTreeSet, HashMap};
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, missing_ranks};
 use serde_json::Value;
 
 use crate::TensorBox;
 use crate::manifest::{Content, Extent, Object, Record, Tensor, Tree};
 
-/// Ranks that an error names, at most.
-const NAMED_RANKS_MAX: usize = 32;
-
-/// What all records must agree on.
+/// Facts that all records must agree on.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
     /// The step.
@@ -37,18 +35,6 @@ pub fn merge(attempt: Attempt<'_>, mut records: Vec<Record>) -> Result<Content> 
     }
     merged.content.tree = merged_tree(merged.trees)?;
     Ok(merged.content)
-}
-
-/// Ranks from `0..world_size` that are not in this list, as people write them.
-#[must_use]
-pub fn missing_ranks(world_size: u32, there: &BTreeSet<u32>) -> String {
-    let missing: Vec<u32> = (0..world_size).filter(|rank| !there.contains(rank)).collect();
-    let named: Vec<String> = missing.iter().take(NAMED_RANKS_MAX).map(u32::to_string).collect();
-    let more = missing.len() - named.len();
-    match more {
-        0 => named.join(", "),
-        _ => format!("{} and {more} more", named.join(", ")),
-    }
 }
 
 fn check_all_there(attempt: Attempt<'_>, records: &[Record]) -> Result<()> {
@@ -85,12 +71,12 @@ fn check_all_there(attempt: Attempt<'_>, records: &[Record]) -> Result<()> {
 #[derive(Default)]
 struct Merged {
     content: Content,
-    /// Where each path is listed.
+    /// Index of each path.
     files: HashMap<String, u32>,
     tables: HashMap<String, u32>,
-    /// Who saved which box of which tensor.
+    /// Rank and digest of each box of each tensor.
     boxes: HashMap<(String, TensorBox), (u32, String)>,
-    /// What ranks say about the state, lowest rank first.
+    /// Trees of the ranks, lowest rank first.
     trees: Vec<Tree>,
 }
 
@@ -106,27 +92,27 @@ impl Merged {
             metadata,
             alarms,
         } = record.content;
-        let mut places = Places::default();
+        let mut indexes = ManifestIndexes::default();
         for file in files {
             let path = file.path.clone();
-            places
+            indexes
                 .files
-                .push(place(&mut self.files, &mut self.content.files, path, file)?);
+                .push(index_of(&mut self.files, &mut self.content.files, path, file)?);
         }
         for table in tables {
             let path = table.path.clone();
-            places
+            indexes
                 .tables
-                .push(place(&mut self.tables, &mut self.content.tables, path, table)?);
+                .push(index_of(&mut self.tables, &mut self.content.tables, path, table)?);
         }
         for (name, tensor) in tensors {
-            self.add_tensor(rank, &name, tensor, &places)
+            self.add_tensor(rank, &name, tensor, &indexes)
                 .map_err(|error| error.with("tensor", &name))?;
         }
         for (name, found) in objects {
             let known = self.content.objects.entry(name).or_default();
             for object in found {
-                add_object(known, object, &places)?;
+                add_object(known, object, &indexes)?;
             }
         }
         if rank == 0 {
@@ -139,7 +125,7 @@ impl Merged {
         Ok(())
     }
 
-    fn add_tensor(&mut self, rank: u32, name: &str, tensor: Tensor, places: &Places) -> Result<()> {
+    fn add_tensor(&mut self, rank: u32, name: &str, tensor: Tensor, indexes: &ManifestIndexes) -> Result<()> {
         let known = self
             .content
             .tensors
@@ -166,22 +152,23 @@ impl Merged {
                 return Err(Error::new(Kind::InvalidInput, message).with("other_rank", other));
             }
             self.boxes.insert(key, (rank, part.bytes.blake3.clone()));
-            places.translate(&mut part.bytes)?;
+            indexes.translate(&mut part.bytes)?;
             known.parts.push(part);
         }
         Ok(())
     }
 }
 
-/// Where files and tables of one record are in the manifest.
+/// Indexes in the manifest of files and tables of one record.
 #[derive(Default)]
-struct Places {
+struct ManifestIndexes {
     files: Vec<u32>,
     tables: Vec<u32>,
 }
 
-impl Places {
-    /// Counts anew, also in what an encoded part differs from; decoding has seen to it that the chain is short.
+impl ManifestIndexes {
+    /// Counts anew, also in what an encoded part differs from; decoding has seen to it that the chain is
+    /// short.
     fn translate(&self, extent: &mut Extent) -> Result<()> {
         let file = self.files.get(extent.file as usize);
         let table = self.tables.get(extent.table as usize);
@@ -198,7 +185,7 @@ impl Places {
 }
 
 /// The index of a path in a list; two records that name it must say the same about it.
-fn place<T: PartialEq>(
+fn index_of<T: PartialEq>(
     known: &mut HashMap<String, u32>,
     all: &mut Vec<T>,
     path: String,
@@ -220,7 +207,7 @@ fn place<T: PartialEq>(
 }
 
 /// Equal content is listed once, with all its ranks.
-fn add_object(known: &mut Vec<Object>, mut object: Object, places: &Places) -> Result<()> {
+fn add_object(known: &mut Vec<Object>, mut object: Object, indexes: &ManifestIndexes) -> Result<()> {
     let same = known.iter_mut().find(|other| {
         (other.kind, &other.bytes.blake3, other.bytes.bytes())
             == (object.kind, &object.bytes.blake3, object.bytes.bytes())
@@ -231,7 +218,7 @@ fn add_object(known: &mut Vec<Object>, mut object: Object, places: &Places) -> R
         other.ranks.dedup();
         return Ok(());
     }
-    places.translate(&mut object.bytes)?;
+    indexes.translate(&mut object.bytes)?;
     known.push(object);
     Ok(())
 }

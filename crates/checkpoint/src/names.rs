@@ -1,4 +1,4 @@
-//! Where the things of a step lie below the root of a run. One place for all names, in both directions.
+//! Paths below the root of a run: builds and parses all of them.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -62,7 +62,7 @@ pub fn attempt(random: u64) -> String {
     format!("a-{random:016x}")
 }
 
-/// Whether this is the name of an attempt.
+/// Returns whether this is the name of an attempt.
 #[must_use]
 pub fn is_attempt(name: &str) -> bool {
     let digits = name.strip_prefix("a-").unwrap_or_default();
@@ -72,35 +72,35 @@ pub fn is_attempt(name: &str) -> bool {
             .all(|c| c.is_ascii_digit() || (b'a'..=b'f').contains(&c))
 }
 
-/// What a key below the root of a run is.
+/// Path below the root of a run, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum StepPath {
     /// The commit of a step.
     Manifest {
-        /// Which step.
+        /// The step.
         step: u64,
-        /// Which generation.
+        /// The generation.
         generation: u32,
     },
     /// A file of an attempt.
     Attempt {
-        /// Which step.
+        /// The step.
         step: u64,
-        /// Which attempt.
+        /// The attempt.
         attempt: String,
         /// Its name in the folder of the attempt.
         name: String,
     },
 }
 
-/// What lies under this key, relative to the root; `None` for what is not ours.
+/// Returns what lies under this key, relative to the root; `None` for what is not ours.
 #[must_use]
-pub fn place(key: &str) -> Option<Place> {
+pub fn parse_path(key: &str) -> Option<StepPath> {
     let (step, rest) = key.strip_prefix(STEPS)?.split_once('/')?;
     let step = number(step)?;
     if let Some((attempt, name)) = rest.split_once('/') {
         let known = is_attempt(attempt) && !name.is_empty() && !name.contains('/');
-        return known.then(|| Place::Attempt {
+        return known.then(|| StepPath::Attempt {
             step,
             attempt: attempt.to_owned(),
             name: name.to_owned(),
@@ -108,15 +108,16 @@ pub fn place(key: &str) -> Option<Place> {
     }
     let generation = rest.strip_prefix("manifest-")?.strip_suffix(".json")?;
     let generation = u32::try_from(number(generation)?).ok()?;
-    (generation > 0).then_some(Place::Manifest { step, generation })
+    (generation > 0).then_some(StepPath::Manifest { step, generation })
 }
 
 /// The folder of a step's view: whole files that no lake has (docs/flows/step-view.md).
 pub const WHOLE: &str = "whole";
 
-/// Where a key or prefix lies in the view of a step: the root of the run, empty or with its slash, the step, and the name in the view.
+/// Returns where a key or prefix lies in the view of a step: the root of the run, empty or with its slash,
+/// the step, and the name in the view.
 #[must_use]
-pub fn whole_place(key: &str) -> Option<(&str, u64, &str)> {
+pub fn parse_whole_path(key: &str) -> Option<(&str, u64, &str)> {
     let (folder, name) = key.rsplit_once('/')?;
     let (folder, last) = folder.rsplit_once('/')?;
     let (steps, step) = folder.rsplit_once('/')?;
@@ -133,8 +134,8 @@ pub fn step_of_folder(folder: &str) -> Option<u64> {
 
 /// A path from a manifest, which must be a file of an attempt.
 pub fn checked_path(path: &str) -> Result<&str> {
-    match place(path) {
-        Some(Place::Attempt { .. }) => Ok(path),
+    match parse_path(path) {
+        Some(StepPath::Attempt { .. }) => Ok(path),
         _ => Err(Error::new(
             Kind::Corrupt,
             "a path in a manifest does not name a file of an attempt",
@@ -159,12 +160,15 @@ mod tests {
     fn names_read_back_as_what_they_are() {
         let step = 1000;
         assert_eq!(
-            place(&manifest(step, 2)),
-            Some(Place::Manifest { step, generation: 2 })
+            parse_path(&manifest(step, 2)),
+            Some(StepPath::Manifest { step, generation: 2 })
         );
         let path = attempt_file(step, &attempt(7), &data_file(3, 1));
         assert_eq!(path, "steps/1000/a-0000000000000007/rank-00003-001.safetensors");
-        assert!(matches!(place(&path), Some(Place::Attempt { step: 1000, .. })));
+        assert!(matches!(
+            parse_path(&path),
+            Some(StepPath::Attempt { step: 1000, .. })
+        ));
         assert!(checked_path(&path).is_ok());
         assert_eq!(step_of_folder(&step_folder(step)), Some(step));
         assert_eq!(step_of_folder("steps/x/"), None);
@@ -172,8 +176,8 @@ mod tests {
 
     #[test]
     fn names_in_the_view_of_a_step_are_known() {
-        assert_eq!(whole_place("a/b/steps/10/whole/x"), Some(("a/b/", 10, "x")));
-        assert_eq!(whole_place("steps/0/whole/"), Some(("", 0, "")));
+        assert_eq!(parse_whole_path("a/b/steps/10/whole/x"), Some(("a/b/", 10, "x")));
+        assert_eq!(parse_whole_path("steps/0/whole/"), Some(("", 0, "")));
         for key in [
             "steps/10/whole",
             "asteps/10/whole/x",
@@ -183,7 +187,7 @@ mod tests {
             "10/whole/x",
             "whole/x",
         ] {
-            assert_eq!(whole_place(key), None, "{key}");
+            assert_eq!(parse_whole_path(key), None, "{key}");
         }
     }
 
@@ -200,7 +204,7 @@ mod tests {
             "steps/1000/notes.txt",
             "other/1000/manifest-1.json",
         ] {
-            assert_eq!(place(key), None, "{key}");
+            assert_eq!(parse_path(key), None, "{key}");
         }
         assert!(checked_path("steps/1/manifest-1.json").is_err());
     }

@@ -1,8 +1,9 @@
-//! Which bytes go into which file: boxes of tensors are cut to a size and laid into files, in order.
+//! Packing of tensors into files: boxes of tensors are cut to a size and laid into files, in order.
 //!
-//! Pure, and the same every time: the same tensors give the same parts and files in every step, so that a part can be found again in the parent
-//! and a staging buffer is found again at its size. A file holds at most one part of a tensor, because safetensors names each once. Within a file wide
-//! elements come first, so that each tensor is aligned to its elements.
+//! Pure, and the same every time: the same tensors give the same parts and files in every step, so that a
+//! part can be found again in the parent and a staging buffer is found again at its size. A file holds at
+//! most one part of a tensor, because safetensors names each once. Within a file wide elements come first, so
+//! that each tensor is aligned to its elements.
 
 use std::collections::BTreeSet;
 
@@ -23,27 +24,27 @@ pub struct Owned<'a> {
     pub name: &'a str,
     /// Type of its elements.
     pub dtype: Dtype,
-    /// Where it lies in the tensor.
+    /// Its box in the tensor.
     pub at: &'a TensorBox,
 }
 
 /// Bytes of an [`Owned`] box that lie together and are a box themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Which box, by its place in the list.
+    /// Index of the box in the list.
     pub owner: usize,
     /// The first byte in the memory of that box.
     pub first: u64,
-    /// How many bytes.
+    /// Bytes.
     pub bytes: u64,
-    /// Where they lie in the tensor.
+    /// Their box in the tensor.
     pub at: TensorBox,
 }
 
 /// One data file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PackedFile {
-    /// What lies in it, one after the other.
+    /// Content, one after the other.
     pub pieces: Vec<Piece>,
     /// Bytes of all of them.
     pub bytes: u64,
@@ -89,13 +90,14 @@ pub fn pack(boxes: &[Owned<'_>], file_bytes_max: u64) -> Result<Vec<PackedFile>>
 pub struct Slice {
     /// The first byte in the memory of the box.
     pub first: u64,
-    /// How many bytes.
+    /// Bytes.
     pub bytes: u64,
-    /// Where they lie in the tensor.
+    /// Their box in the tensor.
     pub at: TensorBox,
 }
 
-/// Cuts a box into slices of at most `bytes_max`, along its outermost dimension, and only where a row is larger along the next one.
+/// Cuts a box into slices of at most `bytes_max`, along its outermost dimension, and only where a row is
+/// larger along the next one.
 pub fn cut(at: &TensorBox, element_bytes: u64, bytes_max: u64) -> Result<Vec<Slice>> {
     let bytes = shape::elements(&at.shape)?.checked_mul(element_bytes);
     let bytes = bytes.filter(|bytes| *bytes <= shape::NUMBER_MAX).ok_or_else(|| {

@@ -1,15 +1,17 @@
 //! From what is wanted of a tensor to what has to be read for it: pure.
 //!
-//! A want is a box of a tensor; its target is memory that holds the box in C order. [`jobs`] cuts the target into stretches that one thread
-//! fills at a time. A stretch is *straight* where it lies together in one part too, which is the usual case: bytes go from there to here. Else it is
-//! *woven*: rows of one or several parts alternate in it, and [`pieces`] says for each part which blocks have to be read and which rows
-//! of them are wanted.
+//! A want is a box of a tensor; its target is memory that holds the box in C order. [`jobs`] cuts the target
+//! into stretches that one thread fills at a time. A stretch is *contiguous* where it lies together in one
+//! part too, which is the usual case: bytes go from there to here. Else it is *strided*: rows of one or
+//! several parts alternate in it, and [`pieces`] says for each part which blocks have to be read and which
+//! rows of them are wanted.
 //!
-//! What is read are whole blocks of a part (64 KiB, counted from its start), because only those have a checksum. Jobs of one want do not share
-//! a block where that can be had; a block at a cut of a woven stretch is read once more.
+//! Reads are of whole blocks of a part (64 KiB, counted from its start), because only those have a checksum.
+//! Jobs of one want do not share a block where that can be had; a block at a cut of a strided stretch is read
+//! once more.
 //!
-//! Limits: a job has at most [`JOB_BYTES`] of target and a block (a frame in an encoded part), a piece at most [`PIECE_BYTES`] of a part and a run. Runs are made as they are used,
-//! never listed.
+//! Limits: a job has at most [`JOB_BYTES`] of target and a block (a frame in an encoded part), a piece at
+//! most [`PIECE_BYTES`] of a part and a run. Runs are made as they are used, never listed.
 
 use std::ops::Range;
 
@@ -22,7 +24,7 @@ use crate::table::BLOCK_BYTES;
 
 /// Target bytes of one job.
 pub const JOB_BYTES: u64 = 4 << 20;
-/// Bytes of a part that one piece of a woven job spans.
+/// Bytes of a part that one piece of a strided job spans.
 pub const PIECE_BYTES: u64 = 4 << 20;
 
 /// A stretch of a target, and where its bytes are.
@@ -30,22 +32,22 @@ pub const PIECE_BYTES: u64 = 4 << 20;
 pub struct Job {
     /// Bytes of the target.
     pub target: Range<u64>,
-    /// How they lie in the parts.
+    /// Their layout in the parts.
     pub source: Source,
 }
 
-/// Where the bytes of a job lie.
+/// Layout of the bytes of a job in the parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Together in one part.
-    Straight {
+    Contiguous {
         /// Index of the part in its tensor.
         part: usize,
         /// The first byte, counted from the start of the part.
         part_byte: u64,
     },
     /// In rows of these parts.
-    Woven {
+    Strided {
         /// The box that the stretch is.
         at: TensorBox,
         /// Indexes of the parts that have some of it.
@@ -62,7 +64,7 @@ pub struct Piece {
     pub runs: std::iter::Take<Runs>,
 }
 
-/// How to fill memory that holds `at` of a tensor: jobs in order of the target, which they cover.
+/// Returns how to fill memory that holds `at` of a tensor: jobs in order of the target, which they cover.
 pub fn jobs(tensor: &Tensor, at: &TensorBox) -> Result<Vec<Job>> {
     at.check_within(&tensor.shape)?;
     let mut cutter = Cutter {
@@ -77,7 +79,7 @@ pub fn jobs(tensor: &Tensor, at: &TensorBox) -> Result<Vec<Job>> {
     Ok(cutter.jobs)
 }
 
-/// Pieces of one part for a woven job, in order.
+/// Pieces of one part for a strided job, in order.
 #[must_use]
 pub fn pieces(part: &Part, at: &TensorBox, element_bytes: u64) -> Pieces {
     let common = part.at.intersection(at);
@@ -88,7 +90,8 @@ pub fn pieces(part: &Part, at: &TensorBox, element_bytes: u64) -> Pieces {
 
 /// Boxes that make up `at` one after the other, each of at most so many bytes, if one element is not more.
 ///
-/// For who goes through a tensor without having memory for all of it: the bytes of the boxes, joined, are the bytes of `at`.
+/// For who goes through a tensor without having memory for all of it: the bytes of the boxes, joined, are the
+/// bytes of `at`.
 #[must_use]
 pub fn stretches(at: &TensorBox, element_bytes: u64, bytes_max: u64) -> Vec<TensorBox> {
     let mut boxes = Vec::new();
@@ -173,7 +176,8 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// Cuts along the outermost dimension that has more than one row: there everything stays together in the target.
+    /// Cuts along the outermost dimension that has more than one row: there everything stays together in the
+    /// target.
     fn cut(&mut self, at: &TensorBox, among: &[usize], target_byte: u64) -> Result<()> {
         let parts: Vec<usize> = among
             .iter()
@@ -182,7 +186,7 @@ impl Cutter<'_> {
             .collect();
         let bytes = self.bytes(at)?;
         if let [part] = parts[..]
-            && let Some(part_byte) = self.straight(part, at, bytes)
+            && let Some(part_byte) = self.contiguous(part, at, bytes)
         {
             self.add_straight(part, part_byte, target_byte, bytes);
             return Ok(());
@@ -198,7 +202,7 @@ impl Cutter<'_> {
                 return Err(error.with("offset", format!("{:?}", at.offset)));
             }
             let target = target_byte..target_byte + bytes;
-            let source = Source::Woven {
+            let source = Source::Strided {
                 at: at.clone(),
                 parts,
             };
@@ -225,8 +229,8 @@ impl Cutter<'_> {
         bytes.ok_or_else(|| Error::new(Kind::InvalidInput, "a box has too many bytes"))
     }
 
-    /// Where the box begins in the part, if it lies together there, all of it.
-    fn straight(&self, part: usize, at: &TensorBox, bytes: u64) -> Option<u64> {
+    /// Returns where the box begins in the part, if it lies together there, all of it.
+    fn contiguous(&self, part: usize, at: &TensorBox, bytes: u64) -> Option<u64> {
         let part = &self.tensor.parts[part].at;
         let common = part.intersection(at).filter(|common| common == at)?;
         let run = part.runs(at, &common, self.element_bytes).next()?;
@@ -246,7 +250,7 @@ impl Cutter<'_> {
             let place = target_byte + (first - part_byte);
             self.jobs.push(Job {
                 target: place..place + (cut - first),
-                source: Source::Straight {
+                source: Source::Contiguous {
                     part,
                     part_byte: first,
                 },
@@ -255,7 +259,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// Where parts begin or end within the box, in order.
+    /// Returns where parts begin or end within the box, in order.
     fn edges(&self, at: &TensorBox, parts: &[usize], dimension: usize) -> Vec<u64> {
         let first = at.offset[dimension];
         let end = first + at.shape[dimension];

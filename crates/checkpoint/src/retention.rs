@@ -1,15 +1,16 @@
-//! Which steps are kept, and which files nobody needs any more: pure.
+//! Retention: steps that are kept, and files that nobody needs any more. Pure.
 //!
-//! Pruning has two halves. [`Policy::kept`] says which steps stay; the manifests of the others are removed first. Then [`garbage`] says which files may go,
-//! from what is in the lake *after* that: never a file that a remaining manifest names, never one that a live lease may be about to reuse, never a young attempt.
+//! Pruning has two halves. [`Policy::kept`] says which steps stay; the manifests of the others are removed
+//! first. Then [`garbage`] says which files may go, from what is in the lake *after* that: never a file that
+//! a remaining manifest names, never one that a live lease may be about to reuse, never a young attempt.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Manifest;
-use crate::lease::Open;
+use crate::attempt_lease::AttemptLease;
 use crate::manifest::StepRef;
 
-/// Which steps are kept.
+/// Policy of keeping steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     /// The newest so many; 0 counts as 1.
@@ -34,7 +35,7 @@ impl Policy {
 /// An attempt by step and name.
 pub type AttemptRef = (u64, String);
 
-/// What a commit needs.
+/// Files and steps that a commit needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Commit {
     /// The attempt that made it.
@@ -44,7 +45,7 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// What this manifest needs.
+    /// Returns what this manifest needs.
     #[must_use]
     pub fn of(manifest: &Manifest) -> Self {
         let files = manifest.content.files.iter().map(|file| file.path.clone());
@@ -56,18 +57,18 @@ impl Commit {
     }
 }
 
-/// What lies in the folder of an attempt.
+/// Content of the folder of an attempt.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attempt {
     /// Every file, relative to the root.
     pub files: Vec<String>,
-    /// When the youngest was written, milliseconds since 1970 UTC.
+    /// Time of the youngest file, milliseconds since 1970 UTC.
     pub youngest_ms: u64,
     /// Its lease, if there is one that can be read.
-    pub open: Option<Open>,
+    pub open: Option<AttemptLease>,
 }
 
-/// What is known of a run when files are to be removed.
+/// Inventory of a run, for the choice of files to remove.
 #[derive(Debug, Clone, Default)]
 pub struct Inventory {
     /// Commits that remain, all of them.
@@ -78,8 +79,8 @@ pub struct Inventory {
     pub attempts: BTreeMap<AttemptRef, Attempt>,
 }
 
-/// Files that nobody needs, in order. An attempt without a commit has to be `age_ms_min` old as well, and its lease over. None at all while a save is
-/// under way whose parent is not known: it may need any file.
+/// Files that nobody needs, in order. An attempt without a commit has to be `age_ms_min` old as well, and its
+/// lease over. None at all while a save is under way whose parent is not known: it may need any file.
 #[must_use]
 pub fn garbage(inventory: &Inventory, now_ms: u64, age_ms_min: u64) -> Vec<String> {
     let committed: BTreeSet<&AttemptRef> = inventory.commits.values().map(|commit| &commit.attempt).collect();
@@ -148,7 +149,7 @@ mod tests {
         )
     }
 
-    fn attempt(step: u64, youngest_ms: u64, open: Option<Open>) -> Attempt {
+    fn attempt(step: u64, youngest_ms: u64, open: Option<AttemptLease>) -> Attempt {
         Attempt {
             files: vec![path(step, 0), path(step, 1)],
             youngest_ms,
@@ -195,7 +196,7 @@ mod tests {
     fn an_attempt_goes_when_it_is_old_and_its_lease_is_over() {
         let day = 86_400_000;
         let mut inventory = Inventory::default();
-        let open = Open::new(5, &name(5).1, None, 0, 10 * day);
+        let open = AttemptLease::new(5, &name(5).1, None, 0, 10 * day);
         inventory
             .attempts
             .insert(name(5), attempt(5, 9 * day, Some(open)));
@@ -211,23 +212,23 @@ mod tests {
     #[test]
     fn a_live_save_keeps_the_files_of_the_parent_that_it_names() {
         let mut inventory = Inventory::default();
-        let open = Open::new(2, &name(2).1, Some(reference(1)), 0, 1000);
+        let open = AttemptLease::new(2, &name(2).1, Some(reference(1)), 0, 1000);
         inventory.retired.insert(reference(1), commit(1, &[path(1, 0)]));
         inventory.attempts.insert(name(1), attempt(1, 0, None));
         inventory.attempts.insert(name(2), attempt(2, 0, Some(open)));
         assert_eq!(garbage(&inventory, 500, 0), [path(1, 1)]);
-        let later = 2000 + crate::lease::CLOCK_SKEW_MS;
+        let later = 2000 + crate::attempt_lease::CLOCK_SKEW_MS;
         assert_eq!(garbage(&inventory, later, 0).len(), 4);
     }
 
     #[test]
     fn nothing_is_garbage_while_a_live_save_names_a_parent_that_nobody_knows() {
         let mut inventory = Inventory::default();
-        let open = Open::new(2, &name(2).1, Some(reference(1)), 0, 1000);
+        let open = AttemptLease::new(2, &name(2).1, Some(reference(1)), 0, 1000);
         inventory.attempts.insert(name(1), attempt(1, 0, None));
         inventory.attempts.insert(name(2), attempt(2, 0, Some(open)));
         assert!(garbage(&inventory, 500, 0).is_empty());
-        let later = 2000 + crate::lease::CLOCK_SKEW_MS;
+        let later = 2000 + crate::attempt_lease::CLOCK_SKEW_MS;
         assert_eq!(garbage(&inventory, later, 0).len(), 4, "its lease is over");
         inventory.retired.insert(reference(2), commit(2, &[path(2, 0)]));
         assert_eq!(
@@ -247,7 +248,7 @@ mod tests {
             for (step, (other, is_kept, is_retired, is_live)) in links.iter().enumerate() {
                 let step = step as u64;
                 let paths = [path(step, 0), path(*other, 1)];
-                let open = Open::new(step, &name(step).1, Some(reference(*other)), 0, if *is_live { u64::MAX } else { 0 });
+                let open = AttemptLease::new(step, &name(step).1, Some(reference(*other)), 0, if *is_live { u64::MAX } else { 0 });
                 inventory.attempts.insert(name(step), attempt(step, 0, Some(open)));
                 if *is_kept {
                     inventory.commits.insert(reference(step), commit(step, &paths));

@@ -1,5 +1,5 @@
-//! The header of a data file: ordinary safetensors, padded so that data starts at a multiple of 4096, with the offsets of shards as PyTorch's DCP
-//! wants to find them.
+//! The header of a data file: ordinary safetensors, padded so that data starts at a multiple of 4096, with
+//! the offsets of shards as PyTorch's DCP wants to find them.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::shape::TensorBox;
 pub const DATA_ALIGNMENT: usize = 4096;
 /// The longest header that stock readers take.
 pub const HEADER_BYTES_MAX: usize = 100 << 20;
-/// What a tensor cannot be called.
+/// Name that no tensor may have.
 pub const METADATA_NAME: &str = "__metadata__";
 
 /// One tensor of a file.
@@ -30,7 +30,7 @@ pub struct Entry<'a> {
     pub bytes: u64,
 }
 
-/// Where a part lies in its tensor, in the words of DCP.
+/// Position of a part in its tensor, in the words of DCP.
 #[derive(Serialize)]
 struct Saved<'a> {
     saved_offsets: &'a [u64],
@@ -77,7 +77,7 @@ pub fn header(entries: &[Entry<'_>]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether a tensor may be called so.
+/// Returns whether a tensor may be called so.
 pub fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name == METADATA_NAME || name.len() > 4096 {
         let message = "a tensor cannot have this name: give it 1 to 4096 bytes, and not __metadata__";

@@ -1,7 +1,8 @@
 //! Boxes of tensors: where a part lies in the whole, and which bytes of it somebody wants.
 //!
-//! A box is an offset and a shape, outermost dimension first, in elements. Bytes lie in C order. A scalar has no dimensions and one element.
-//! Everything is checked against overflow, because boxes come from documents and from users.
+//! A box is an offset and a shape, outermost dimension first, in elements. Bytes lie in C order. A scalar has
+//! no dimensions and one element. Everything is checked against overflow, because boxes come from documents
+//! and from users.
 
 use std::fmt;
 
@@ -20,7 +21,7 @@ pub struct TensorBox {
     /// The first element in every dimension.
     #[serde(deserialize_with = "dimensions")]
     pub offset: Vec<u64>,
-    /// How many in every dimension.
+    /// Elements in every dimension.
     #[serde(deserialize_with = "dimensions")]
     pub shape: Vec<u64>,
 }
@@ -60,7 +61,7 @@ pub struct Run {
     pub part_byte: u64,
     /// First byte in the wanted box.
     pub wanted_byte: u64,
-    /// How many.
+    /// Bytes.
     pub bytes: u64,
 }
 
@@ -79,7 +80,7 @@ impl TensorBox {
         elements(&self.shape)
     }
 
-    /// Whether it lies within a tensor of this shape.
+    /// Returns whether it lies within a tensor of this shape.
     pub fn check_within(&self, whole: &[u64]) -> Result<()> {
         let fits = self.offset.len() == whole.len()
             && self.shape.len() == whole.len()
@@ -104,7 +105,7 @@ impl TensorBox {
             .with("tensor", format!("{whole:?}")))
     }
 
-    /// What both have, if anything.
+    /// Returns what both have, if anything.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Option<Self> {
         let mut both = Self {
@@ -124,7 +125,8 @@ impl TensorBox {
         Some(both)
     }
 
-    /// The rows of bytes of `common` (a box within both), as they lie in this part and in `wanted`; each as long as can be, in order of both.
+    /// The rows of bytes of `common` (a box within both), as they lie in this part and in `wanted`; each as
+    /// long as can be, in order of both.
     #[must_use]
     pub fn runs(&self, wanted: &Self, common: &Self, element_bytes: u64) -> Runs {
         Runs::new(self, wanted, common, element_bytes)
@@ -146,7 +148,7 @@ pub fn elements(shape: &[u64]) -> Result<u64> {
 pub struct Runs {
     /// Sizes of the dimensions that are stepped through, outermost first.
     counts: Vec<u64>,
-    /// Where we are in them.
+    /// Current position.
     at: Vec<u64>,
     part_strides: Vec<u64>,
     wanted_strides: Vec<u64>,

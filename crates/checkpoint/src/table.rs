@@ -1,7 +1,7 @@
 //! The side table: CRC32C of every 64 KiB, so that any range is proved by what it reads.
 //!
-//! Blocks count from the start of a part; the last one is shorter. An empty part has none. The whole table is proved by its BLAKE3 in the manifest,
-//! so an entry needs no checksum of its own.
+//! Blocks count from the start of a part; the last one is shorter. An empty part has none. The whole table is
+//! proved by its BLAKE3 in the manifest, so an entry needs no checksum of its own.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -10,7 +10,7 @@ pub const BLOCK_BYTES: u64 = 64 << 10;
 const MAGIC: &[u8; 8] = b"FBCRCT01";
 const HEADER_BYTES: usize = 24;
 
-/// How many blocks so many bytes have.
+/// Returns how many blocks so many bytes have.
 #[must_use]
 pub const fn blocks(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES)
@@ -30,13 +30,13 @@ impl Table {
         first
     }
 
-    /// How many entries there are.
+    /// Returns how many entries there are.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.entries.len() as u64
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

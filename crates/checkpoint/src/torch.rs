@@ -1,8 +1,10 @@
-//! What PyTorch wants to find in an export: pickles of a few known shapes, and the zip files that `torch.load` opens.
+//! Files that PyTorch wants to find in an export: pickles of a few known shapes, and the zip files that
+//! `torch.load` opens.
 //!
-//! Only written, never read. A pickle is a program; ours has a handful of opcodes of protocol 2 and names classes of torch alone. `.metadata` is what
-//! `torch.distributed.checkpoint` unpickles; an item of a data file is a zip file with the pickle of one tensor or one value and, stored as they are, the bytes
-//! of the tensor.
+//! Only written, never read. A pickle is a program; ours has a handful of opcodes of protocol 2 and names
+//! classes of torch alone. `.metadata` is what `torch.distributed.checkpoint` unpickles; an item of a data
+//! file is a zip file with the pickle of one tensor or one value and, stored as they are, the bytes of the
+//! tensor.
 
 mod pickle;
 mod zip;
@@ -31,14 +33,14 @@ pub struct TensorFacts {
     pub chunks: Vec<(TensorBox, Stored)>,
 }
 
-/// Where an item lies.
+/// Position of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// The file, in the folder of the checkpoint.
     pub file: String,
     /// Its first byte.
     pub first: u64,
-    /// How many bytes.
+    /// Bytes.
     pub bytes: u64,
 }
 

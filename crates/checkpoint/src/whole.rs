@@ -1,8 +1,10 @@
-//! A step as whole files: which tensor lies where in files that stock readers open, and which bytes of parts make up a range of such a file. Pure.
+//! A step as whole files: which tensor lies where in files that stock readers open, and which bytes of parts
+//! make up a range of such a file. Pure.
 //!
-//! An export writes these files and the view of a step (docs/flows/step-view.md) answers reads of them, both from this one layout, so they are the same
-//! byte for byte: tensors whole and in order of their names, files of at most so many bytes named as Hugging Face has them, in each file wide types
-//! first so that everything is aligned, and an index where there are several.
+//! An export writes these files and the view of a step (docs/flows/step-view.md) answers reads of them, both
+//! from this one layout, so they are the same byte for byte: tensors whole and in order of their names, files
+//! of at most so many bytes named as Hugging Face has them, in each file wide types first so that everything
+//! is aligned, and an index where there are several.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +21,7 @@ pub const INDEX: &str = "model.safetensors.index.json";
 /// Bytes of one file, if nobody says otherwise and no tensor is larger.
 pub const FILE_BYTES_MAX: u64 = 5_000_000_000;
 
-/// How a step is laid out.
+/// Layout of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// Only tensors whose names start so, without this; empty for all.
@@ -35,7 +37,7 @@ pub struct WholeFile {
     pub name: String,
     /// The bytes before its data.
     pub header: Vec<u8>,
-    /// What lies in it, one after the other.
+    /// Content, one after the other.
     pub tensors: Vec<WholeTensor>,
     /// Its size.
     pub bytes: u64,
@@ -54,7 +56,7 @@ pub struct WholeTensor {
     pub whole: TensorBox,
     /// Its first byte in the file.
     pub first: u64,
-    /// How many bytes.
+    /// Bytes.
     pub bytes: u64,
 }
 
@@ -173,9 +175,10 @@ impl WholeFile {
 
 /// A part as it lies in its whole tensor, for who goes through the bytes of the tensor.
 ///
-/// The elements of a part come in the same order in the tensor, so any stretch of the tensor needs one stretch of the part, however it was cut.
+/// The elements of a part come in the same order in the tensor, so any stretch of the tensor needs one
+/// stretch of the part, however it was cut.
 #[derive(Debug, Clone, Copy)]
-pub struct Woven<'a> {
+pub struct StridedPart<'a> {
     /// The tensor's shape.
     pub shape: &'a [u64],
     /// The part.
@@ -184,7 +187,7 @@ pub struct Woven<'a> {
     pub element_bytes: u64,
 }
 
-impl Woven<'_> {
+impl StridedPart<'_> {
     /// Bytes of the part that lie in these bytes of the tensor, whole elements.
     #[must_use]
     pub fn part_bytes(&self, tensor_bytes: &Range<u64>) -> Range<u64> {
@@ -193,7 +196,8 @@ impl Woven<'_> {
         first * self.element_bytes..end.max(first) * self.element_bytes
     }
 
-    /// Copies what `source` (bytes of the part from `part_first` on, whole elements) has of `tensor_bytes` to its place in `target`.
+    /// Copies what `source` (bytes of the part from `part_first` on, whole elements) has of `tensor_bytes` to
+    /// its place in `target`.
     pub fn scatter(&self, source: &[u8], part_first: u64, tensor_bytes: &Range<u64>, target: &mut [u8]) {
         let run = self.run_elements();
         let mut element = part_first / self.element_bytes;
@@ -224,7 +228,8 @@ impl Woven<'_> {
         }
         let (mut rest, mut before) = (index, 0);
         for dimension in 0..self.shape.len() {
-            // Nothing is divided by zero: the index lies within, so no dimension is empty; an empty part has nothing anyway.
+            // Nothing is divided by zero: the index lies within, so no dimension is empty; an empty part has
+            // nothing anyway.
             if inner_part == 0 {
                 return 0;
             }
@@ -256,7 +261,7 @@ impl Woven<'_> {
         run.max(1)
     }
 
-    /// Which element of the tensor an element of the part is.
+    /// Returns which element of the tensor an element of the part is.
     fn place(&self, element: u64) -> u64 {
         let (mut rest, mut place, mut stride) = (element, 0, 1);
         for dimension in (0..self.shape.len()).rev() {

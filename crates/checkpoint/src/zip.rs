@@ -1,7 +1,7 @@
 //! The directory of a zip file, read without trust: what lies where in a file of `torch.save`.
 //!
-//! Nothing is unpacked and no pickle is looked into; who wants to prove such a file needs only names, places and the CRC-32 that the writer noted. Files past
-//! 4 GiB (ZIP64) are read too.
+//! Nothing is unpacked and no pickle is looked into; who wants to prove such a file needs only names, places
+//! and the CRC-32 that the writer noted. Files past 4 GiB (ZIP64) are read too.
 //!
 //! Limits: [`DIRECTORY_BYTES_MAX`] of directory, [`ENTRIES_MAX`] entries.
 
@@ -27,21 +27,21 @@ const LOCAL: [u8; 4] = *b"PK\x03\x04";
 const LOCATOR_BYTES: usize = 20;
 const ZIP64_FIELD: u16 = 1;
 
-/// Where the directory lies.
+/// Position of the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Directory {
     /// Its first byte.
     pub first: u64,
-    /// How many bytes.
+    /// Bytes.
     pub bytes: u64,
 }
 
-/// What the end of a file says.
+/// End of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
-    /// Where the directory lies.
+    /// Position of the directory.
     Near(Directory),
-    /// Where the record lies that says so.
+    /// Position of the record that says so.
     Far(u64),
 }
 
@@ -50,13 +50,13 @@ pub enum Tail {
 pub struct ZipEntry {
     /// Its name.
     pub name: String,
-    /// Whether its bytes lie there as they are.
+    /// True if its bytes are not compressed.
     pub is_stored: bool,
     /// CRC-32 of its bytes as the writer noted it.
     pub crc32: u32,
     /// Bytes that lie in the file.
     pub bytes: u64,
-    /// Where its own header begins.
+    /// First byte of its own header.
     pub header_first: u64,
 }
 
@@ -161,7 +161,7 @@ fn sizes(entry: &[u8], mut extra: &[u8]) -> Result<[u64; 3]> {
     Ok(sizes)
 }
 
-/// Where the data of an entry begins, from its own header.
+/// Returns where the data of an entry begins, from its own header.
 pub fn data_first(local: &[u8], header_first: u64) -> Result<u64> {
     if !local.starts_with(&LOCAL) {
         return Err(wrong("has an entry without its header: it is damaged"));

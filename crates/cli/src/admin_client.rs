@@ -14,7 +14,7 @@ use crate::exit::{Exit, Outcome};
 /// Longer than the longest wait of the API.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(90);
 
-/// Where the API is if nobody says it.
+/// Address of the API if nobody says it.
 const ADMIN: &str = "http://127.0.0.1:9001";
 
 /// A connection to one node.
@@ -39,16 +39,15 @@ impl AdminClient {
             .ok()
             .filter(|text| !text.is_empty())
             .or_else(|| from_file().map(|token| token.reveal().to_owned()));
-        let http = reqwest::Client::builder()
-            .no_proxy()
-            .timeout(ANSWER_TIME_MAX)
-            .build()
-            .context("cannot make an HTTP client")?;
-        Ok(Self {
-            http,
-            base: endpoint(args.admin.as_deref().unwrap_or(ADMIN))?,
-            token,
-        })
+        let base = endpoint(args.admin.as_deref().unwrap_or(ADMIN))?;
+        let builder = reqwest::Client::builder().no_proxy().timeout(ANSWER_TIME_MAX);
+        let builder = if base.starts_with("https://") {
+            builder.tls_backend_preconfigured(args.tls.client().config().map_err(Exit::usage)?)
+        } else {
+            builder
+        };
+        let http = builder.build().context("cannot make an HTTP client")?;
+        Ok(Self { http, base, token })
     }
 
     /// Asks for a page.
@@ -83,8 +82,7 @@ impl AdminClient {
         if status.is_success() {
             return Ok(body.to_vec());
         }
-        let failure: Failure = serde_json::from_slice(&body)
-            .map_err(|_| Exit::failure(anyhow!("{} answered {status}; is it a Forebay node?", self.base)))?;
+        let failure: Failure = serde_json::from_slice(&body).map_err(|_| self.not_ours(status, &body))?;
         let error = anyhow!(failure.message);
         Err(if failure.kind == "invalid_input" {
             Exit::usage(error)
@@ -93,7 +91,20 @@ impl AdminClient {
         })
     }
 
+    /// An answer that is not of the admin API.
+    fn not_ours(&self, status: reqwest::StatusCode, body: &[u8]) -> Exit {
+        let advice = if String::from_utf8_lossy(body).contains("This port speaks TLS") {
+            "it speaks TLS, so write https://"
+        } else {
+            "is it a Forebay node?"
+        };
+        Exit::failure(anyhow!("{} answered {status}; {advice}", self.base))
+    }
+
     fn unreachable(&self, why: &reqwest::Error) -> Exit {
+        if let Some(error) = forebay_net::explain(why) {
+            return Exit::failure(error.with("address", &self.base));
+        }
         let reason = if why.is_timeout() {
             "it does not answer in time"
         } else {

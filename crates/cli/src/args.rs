@@ -1,8 +1,9 @@
-//! What can be typed. Help texts are the first lines of the comments here.
+//! Arguments of the command. Help texts are the first lines of the comments here.
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use forebay_net::ClientTls;
 use forebay_node::config::LogFormat;
 use forebay_node::value::{Freshness, Period, Size, Uid};
 
@@ -71,7 +72,8 @@ pub(crate) enum Command {
 /// Settings of a node; each wins over its environment variable, which wins over the file.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct SettingsArgs {
-    /// The lake: a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container, memory:// [env: FOREBAY_LAKE]
+    /// The lake: a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container, memory:// [env:
+    /// FOREBAY_LAKE]
     #[arg(long, value_name = "URL")]
     pub(crate) lake: Option<String>,
     /// Folder for the tiers and the keys [env: FOREBAY_DATA] [default: ./forebay-data]
@@ -83,12 +85,21 @@ pub(crate) struct SettingsArgs {
     /// Budget of the NVMe tier, 0 is off [env: FOREBAY_NVME] [default: half of the free disk, at most 100GiB]
     #[arg(long, value_name = "SIZE")]
     pub(crate) nvme: Option<Size>,
-    /// Where the S3 front door listens, or off [env: FOREBAY_S3] [default: 127.0.0.1:9000]
+    /// Where the S3 endpoint listens, or off [env: FOREBAY_S3] [default: 127.0.0.1:9000]
     #[arg(long, value_name = "ADDR")]
     pub(crate) s3: Option<String>,
     /// Where the admin API listens, or off [env: FOREBAY_ADMIN] [default: 127.0.0.1:9001]
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<String>,
+    /// Certificate of both, a PEM file: they then speak TLS [env: FOREBAY_TLS_CERT]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its private key [env: FOREBAY_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Authorities of client certificates, which are then required [env: FOREBAY_TLS_CLIENT_CA]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_client_ca: Option<PathBuf>,
     /// Socket for clients on this host, or off [env: FOREBAY_SOCKET] [default: $XDG_RUNTIME_DIR/forebay.sock]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<String>,
@@ -147,7 +158,7 @@ pub(crate) enum ConfigVerb {
     Show(Box<SettingsArgs>),
 }
 
-/// Which node to talk to.
+/// Node to talk to.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArgs {
     /// The node's admin API [default: http://127.0.0.1:9001]
@@ -162,6 +173,34 @@ pub(crate) struct NodeArgs {
         default_value = "./forebay-data"
     )]
     pub(crate) data: PathBuf,
+    #[command(flatten)]
+    pub(crate) tls: TlsArgs,
+}
+
+/// Trust and identity towards a node at `https://`.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TlsArgs {
+    /// Trust this CA (a PEM file) at https:// addresses, instead of those of the machine [env: FOREBAY_CA]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Client certificate, for a node that asks for one [env: FOREBAY_CLIENT_CERT]
+    #[arg(long, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// Its private key [env: FOREBAY_CLIENT_KEY]
+    #[arg(long, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What was typed, over what the environment says.
+    pub(crate) fn client(&self) -> ClientTls {
+        let typed = ClientTls {
+            ca: self.ca.clone(),
+            cert: self.client_cert.clone(),
+            key: self.client_key.clone(),
+        };
+        typed.or_environment()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -245,13 +284,15 @@ pub(crate) struct DoctorArgs {
     pub(crate) settings: SettingsArgs,
 }
 
-/// How `forebay://` finds its node.
+/// Route from `forebay://` to its node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct EndpointArgs {
-    /// The node for forebay:// locations and buckets: its socket, or http://host:port [env: FOREBAY_NODE] [default: this user's node on this host]
+    /// The node for forebay:// locations and buckets: its socket, or http://host:port [env: FOREBAY_NODE]
+    /// [default: this user's node on this host]
     #[arg(id = "node", long = "node", value_name = "ADDR", conflicts_with = "endpoint")]
     pub(crate) node_address: Option<String>,
-    /// Go by the node's S3 endpoint, with keys of FOREBAY_ACCESS_KEY_ID and FOREBAY_SECRET_ACCESS_KEY or of its key file [env: FOREBAY_S3] [default: http://127.0.0.1:9000 if there is no socket]
+    /// Go by the node's S3 endpoint, with keys of FOREBAY_ACCESS_KEY_ID and FOREBAY_SECRET_ACCESS_KEY or of
+    /// its key file [env: FOREBAY_S3] [default: http://127.0.0.1:9000 if there is no socket]
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// The region to sign for

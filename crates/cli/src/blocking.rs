@@ -1,6 +1,7 @@
 //! Commands that block: one thread for the work, and Ctrl-C as a flag that all of its waiting looks at.
 //!
-//! The client, the loader and steps block. So such a command runs on one blocking thread; the first Ctrl-C asks it to stop, the second ends the program.
+//! The client, the loader and steps block. So such a command runs on one blocking thread; the first Ctrl-C
+//! asks it to stop, the second ends the program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use forebay_client::Interrupt;
 use crate::exit::{Exit, Outcome};
 use crate::output::Output;
 
-/// What the work gets: how to print, and how to know that it shall stop.
+/// Context of the work: the printer, and the flag that tells it to stop.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) output: Output,

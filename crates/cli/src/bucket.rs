@@ -1,21 +1,23 @@
-//! `forebay bucket ls|create`: through the node that `ls` and `cp` would go to, or the admin API where that is named.
+//! `forebay bucket ls|create`: through the node that `ls` and `cp` would go to, or the admin API where that
+//! is named.
 
 use anyhow::anyhow;
 use forebay_client::Client;
 use forebay_node::admin::api::{Bucket, CreateBucket};
+use forebay_transfer::spawn_client_call;
 use serde::Serialize;
 
 use crate::admin_client::AdminClient;
 use crate::args::{BucketArgs, BucketVerb, EndpointArgs, NodeArgs};
 use crate::exit::{Exit, Outcome};
-use crate::objects::{aside, node};
+use crate::objects::node;
 use crate::output::Output;
 
 /// A bucket as it is shown.
 #[derive(Serialize)]
 struct Shown {
     name: String,
-    /// When it was made; the admin API alone knows.
+    /// Time of its creation; the admin API alone knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     created: Option<String>,
 }
@@ -53,7 +55,7 @@ pub(crate) async fn names(node: &NodeArgs) -> Outcome<Vec<String>> {
 
 async fn list(endpoint: &EndpointArgs) -> Outcome<Vec<Shown>> {
     if let Some(client) = node::for_buckets(endpoint).await? {
-        let names = aside(move || client.buckets()).await?.into_iter();
+        let names = spawn_client_call(move || client.buckets()).await?.into_iter();
         let shown = names.map(|name| Shown { name, created: None });
         return Ok(shown.collect());
     }
@@ -67,7 +69,7 @@ async fn list(endpoint: &EndpointArgs) -> Outcome<Vec<Shown>> {
 
 /// Makes a bucket. Clients do not mind one that is there; who types a command wants to know.
 async fn create(client: Client, name: String) -> Outcome {
-    let exists = aside(move || {
+    let exists = spawn_client_call(move || {
         let exists = client.buckets()?.contains(&name);
         if !exists {
             client.create_bucket(&name)?;

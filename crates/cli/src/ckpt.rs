@@ -1,7 +1,8 @@
 //! `forebay ckpt …`: list, look into, verify, compare, export, import and remove steps of training runs.
 //!
-//! One file per verb below `ckpt/`. A run is named as people have it: `forebay://` through a running node, a lake URL or a path through a node inside of this
-//! process (`open.rs`); a step of it by `@1000` behind the name. The work is done by `forebay-steps`; here are words, tables and exit codes.
+//! One file per verb below `ckpt/`. A run is named as people have it: `forebay://` through a running node, a
+//! lake URL or a path through a node inside of this process (`open.rs`); a step of it by `@1000` behind the
+//! name. The work is done by `forebay-checkpoint-client`; here are words, tables and exit codes.
 
 pub(crate) mod args;
 mod diff;

@@ -1,6 +1,6 @@
 //! `forebay config show`, and how flags, environment and file become options.
 
-use forebay_node::config::{Config, LogConfig};
+use forebay_node::config::{Config, LogConfig, TlsConfig};
 use forebay_node::options::NodeOptions;
 
 use crate::args::{ConfigArgs, ConfigVerb, SettingsArgs};
@@ -43,6 +43,11 @@ fn layer(settings: SettingsArgs) -> Config {
         region: settings.region,
         consistency: settings.consistency,
         shutdown: settings.shutdown,
+        tls: TlsConfig {
+            cert: settings.tls_cert,
+            key: settings.tls_key,
+            client_ca: settings.tls_client_ca,
+        },
         log: LogConfig {
             format: settings.log_format,
             filter: settings.log,

@@ -1,7 +1,8 @@
 //! `forebay dataset …`: index, look into, sign, verify, pack and split datasets.
 //!
-//! One file per verb below `dataset/`. Names are opened in one place (`open.rs`): a running node for `forebay://`, a node inside of this process for
-//! everything else, so that every verb works on both with the same code. The loader and the client block (`blocking.rs`).
+//! One file per verb below `dataset/`. Names are opened in one place (`open.rs`): a running node for
+//! `forebay://`, a node inside of this process for everything else, so that every verb works on both with the
+//! same code. The loader and the client block (`blocking.rs`).
 
 pub(crate) mod args;
 mod cat;
@@ -11,8 +12,8 @@ mod keygen;
 mod manifest;
 mod open;
 mod pack;
-mod parallel;
 mod preview;
+mod progress;
 mod split;
 mod stat;
 mod verify;

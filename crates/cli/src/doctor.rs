@@ -14,7 +14,7 @@ use crate::output::Output;
 mod lake;
 mod machine;
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Grade {

@@ -1,14 +1,14 @@
-//! How a command ends: exit code 1 for a failure, 2 for wrong usage or configuration.
+//! End of a command: exit code 1 for a failure, 2 for wrong usage or configuration.
 
 use forebay_core::{Error, Kind};
 
-/// What a command gives back.
+/// Result of a command.
 pub(crate) type Outcome<T = ()> = Result<T, Exit>;
 
 /// A command that did not work.
 #[derive(Debug)]
 pub(crate) struct Exit {
-    /// Whether the caller typed or configured something wrong.
+    /// True if the caller typed or configured something wrong.
     pub(crate) is_usage: bool,
     pub(crate) error: anyhow::Error,
 }
@@ -22,7 +22,7 @@ impl Exit {
         }
     }
 
-    /// What was typed or configured is wrong.
+    /// Arguments or configuration are wrong.
     pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self {
             is_usage: true,

@@ -1,11 +1,12 @@
 //! The `forebay` command: one binary that is the node, and what people type to use and run it.
 //!
 //! One file per noun. [`run`] reads the arguments, calls one of them and turns its result into an exit code:
-//! 0 ok, 1 failure, 2 wrong usage or configuration. Answers go to standard output, everything else to standard
-//! error; `--json` makes both machine readable.
+//! 0 ok, 1 failure, 2 wrong usage or configuration. Answers go to standard output, everything else to
+//! standard error; `--json` makes both machine readable.
 //!
-//! A library, because two programs are this command: the binary that cargo builds (`main.rs`) and the script of the Python
-//! package, which calls it inside the extension module. What belongs to a process (an allocator, say) stays in `main.rs`.
+//! A library, because two programs are this command: the binary that cargo builds (`main.rs`) and the script
+//! of the Python package, which calls it inside the extension module. What belongs to a process (an
+//! allocator, say) stays in `main.rs`.
 #![forbid(unsafe_code)]
 
 mod admin_client;
@@ -18,8 +19,8 @@ mod config;
 mod dataset;
 mod docs;
 mod doctor;
+mod embedded;
 mod exit;
-mod inside;
 mod jobs;
 mod objects;
 mod output;

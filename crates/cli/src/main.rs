@@ -3,7 +3,8 @@
 
 use std::process::ExitCode;
 
-/// Small requests allocate a lot; this allocator costs them less and gives memory back. The Python module keeps the one of its interpreter.
+/// Small requests allocate a lot; this allocator costs them less and gives memory back. The Python module
+/// keeps the one of its interpreter.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 

@@ -1,28 +1,19 @@
 //! `forebay ls|cp|cat|rm|stat|du`: objects on a node, in a lake, or on this machine.
 //!
-//! `location.rs` reads what was typed, `place.rs` opens it, `local.rs` knows files, and each verb has a file.
-//! `forebay://` goes through the socket of a node on this host if there is one, else through a node's S3 front door (`node.rs`); both show the same.
+//! `location.rs` reads what was typed, `node.rs` opens it, and each verb has a file; the work itself is
+//! `forebay-transfer`. `forebay://` goes through the socket of a node on this host if there is one, else
+//! through a node's S3 endpoint; both show the same.
 
-mod aside;
 pub(crate) mod cat;
-mod content_type;
 pub(crate) mod cp;
-mod download;
 pub(crate) mod du;
-mod local;
 pub(crate) mod location;
 pub(crate) mod ls;
 pub(crate) mod node;
-mod place;
 pub(crate) mod rm;
-mod socket_lake;
 pub(crate) mod stat;
-mod transfer;
-mod upload;
 
 use std::time::SystemTime;
-
-pub(crate) use aside::aside;
 
 /// RFC 3339, cut to the second: headers, listings and sockets say a time with different precision.
 pub(crate) fn timestamp(time: SystemTime) -> String {

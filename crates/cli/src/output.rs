@@ -1,4 +1,4 @@
-//! Where answers and progress go: tables and bars for people, JSON for programs.
+//! Output of a command, answers and progress: tables and bars for people, JSON for programs.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::exit::Exit;
 
-/// How to print.
+/// Printer of a command's answers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// JSON instead of text.
@@ -97,7 +97,8 @@ pub(crate) fn counted(number: impl TryInto<u64>, one: &str, several: &str) -> St
     }
 }
 
-/// Prints a line; a closed pipe ends the program quietly, as it does for other tools, a full disk with an error.
+/// Prints a line; a closed pipe ends the program quietly, as it does for other tools, a full disk with an
+/// error.
 pub(crate) fn print_line(text: &str) {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}") {
@@ -110,7 +111,7 @@ pub(crate) fn print_line(text: &str) {
     }
 }
 
-/// Whether standard error may have colours (<https://no-color.org>).
+/// Returns whether standard error may have colours (<https://no-color.org>).
 pub(crate) fn has_colours() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && std::io::stderr().is_terminal()
 }

@@ -11,7 +11,7 @@ use forebay_node::Node;
 use forebay_node::config::reference;
 use forebay_node::keys::KeyFile;
 use forebay_node::logging;
-use forebay_node::options::{NodeOptions, SocketPlace};
+use forebay_node::options::{NodeOptions, SocketSetting};
 use forebay_node::value::Size;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -117,9 +117,25 @@ fn announce(node: &Node, output: Output, program: &str) {
         print_line(&format!("socket {}", socket(node)));
         print_line(&format!("keys {}", keys(node)));
     }
+    if !std::io::stdout().is_terminal()
+        && let Some(warning) = exposure(node)
+    {
+        tracing::warn!("{warning}");
+    }
     if let Some(reason) = node.why_not_ready() {
         tracing::warn!(reason, "not ready yet");
     }
+}
+
+/// Warns of endpoints that others can reach and that are not encrypted.
+fn exposure(node: &Node) -> Option<String> {
+    let urls = node.exposed_urls();
+    (!urls.is_empty()).then(|| {
+        format!(
+            "traffic to {} is not encrypted; give a certificate by --tls-cert and --tls-key (docs/guides/tls.md)",
+            urls.join(" and ")
+        )
+    })
 }
 
 fn shown(address: Option<String>) -> String {
@@ -157,9 +173,9 @@ fn screen(node: &Node, program: &str) -> Vec<String> {
         format!("  RAM tier  {}", Size(options.ram_bytes).rounded()),
         format!("  NVMe tier {nvme}"),
         format!("  Keys      {}", keys(node)),
-        String::new(),
-        "Try it in another terminal:".to_owned(),
     ];
+    lines.extend(exposure(node).map(|warning| format!("  Warning   {warning}")));
+    lines.extend([String::new(), "Try it in another terminal:".to_owned()]);
     lines.extend(exports(node, options).map(|line| format!("  {line}")));
     // As it was started, so that the commands can be pasted: `cargo run` puts nothing on the PATH.
     lines.extend([
@@ -171,7 +187,7 @@ fn screen(node: &Node, program: &str) -> Vec<String> {
     lines
 }
 
-/// What the commands need to find this node, if it is not where they look first.
+/// Returns what the commands need to find this node, if it is not where they look first.
 fn exports(node: &Node, options: &NodeOptions) -> impl Iterator<Item = String> {
     let mut words = Vec::new();
     if let Some(url) = node.s3_url().filter(|url| url != "http://127.0.0.1:9000") {
@@ -180,8 +196,11 @@ fn exports(node: &Node, options: &NodeOptions) -> impl Iterator<Item = String> {
     if let Some(url) = node.admin_url().filter(|url| url != "http://127.0.0.1:9001") {
         words.push(format!("FOREBAY_ADMIN={url}"));
     }
-    if let (Some(path), SocketPlace::Chosen(_)) = (node.socket(), &options.native.socket) {
+    if let (Some(path), SocketSetting::Chosen(_)) = (node.socket(), &options.ipc.socket) {
         words.push(format!("FOREBAY_NODE={}", path.display()));
+    }
+    if options.tls.is_some() {
+        words.push("FOREBAY_CA=…".to_owned());
     }
     if !options.keys.is_empty() {
         words.push(format!(

@@ -290,7 +290,8 @@ fn an_index_of_dalis_is_borrowed_when_asked_for() {
     raw(dir, 2, 100);
     ok(dir, &["dataset", "pack", "raw", "out", "--format", "tar"]);
     std::fs::remove_dir_all(dir.join("out/.forebay")).unwrap();
-    // Of the second sample only, so that it can be told from an index of our own: header, cls, header, jpg come before it.
+    // Of the second sample only, so that it can be told from an index of our own: header, cls, header, jpg
+    // come before it.
     let at = 4 * 512;
     std::fs::write(
         dir.join("out/shard-000000.idx"),

@@ -4,7 +4,7 @@ mod support;
 
 use std::path::Path;
 
-use support::{Node, Way, run};
+use support::{Node, NodeRoute, run};
 
 /// Bytes that no two offsets share.
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -28,7 +28,7 @@ fn age(path: &Path, seconds: u64) {
         .expect("a new date");
 }
 
-fn node_with_data(way: Way) -> Node {
+fn node_with_data(way: NodeRoute) -> Node {
     let node = Node::start(&[]).by(way);
     node.ok(&["bucket", "create", "demo"]);
     write(&node.path("src/x"), b"hello\n");
@@ -39,7 +39,7 @@ fn node_with_data(way: Way) -> Node {
 
 #[test]
 fn a_folder_goes_up_and_comes_back_the_same() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         let up = node.ok(&["cp", "--recursive", "src", "forebay://demo/p"]);
         assert!(up.contains("copied 3, already there 0, failed 0"), "{up}");
@@ -68,7 +68,7 @@ fn a_folder_goes_up_and_comes_back_the_same() {
 /// It said "already there" whenever the target was no older than the source.
 #[test]
 fn other_bytes_of_the_same_size_are_copied_again() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         node.ok(&["cp", "src/x", "forebay://demo/x"]);
         // In the same second as the copy.
@@ -91,7 +91,7 @@ fn other_bytes_of_the_same_size_are_copied_again() {
 
 #[test]
 fn an_upload_has_the_content_type_of_its_name() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         write(&node.path("page.html"), b"<p>");
         node.ok(&["cp", "page.html", "forebay://demo/"]);
@@ -105,7 +105,7 @@ fn an_upload_has_the_content_type_of_its_name() {
 
 #[test]
 fn a_large_object_comes_down_in_parts() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         let bytes = pattern((65 << 20) + 17);
         write(&node.path("big"), &bytes);
@@ -117,7 +117,7 @@ fn a_large_object_comes_down_in_parts() {
 
 #[test]
 fn objects_are_listed_shown_added_up_and_printed() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         node.ok(&["cp", "-r", "src", "forebay://demo/p"]);
         assert_eq!(node.ok(&["ls", "forebay://"]).trim(), "forebay://demo/");
@@ -148,7 +148,7 @@ fn objects_are_listed_shown_added_up_and_printed() {
 
 #[test]
 fn removing_many_needs_a_yes() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         node.ok(&["cp", "-r", "src", "forebay://demo/p"]);
         let refused = node.run(&["rm", "-r", "forebay://demo/p"]);
@@ -172,7 +172,7 @@ fn removing_many_needs_a_yes() {
 
 #[test]
 fn a_dry_copy_changes_nothing() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         let dry = node.ok(&["cp", "-r", "--dry-run", "src", "forebay://demo/p"]);
         assert!(dry.contains("would copy 3"), "{dry}");
@@ -182,7 +182,7 @@ fn a_dry_copy_changes_nothing() {
 
 #[test]
 fn mistakes_have_clear_words_and_codes() {
-    for way in Way::ALL {
+    for way in NodeRoute::ALL {
         let node = node_with_data(way);
         for (args, code, expected) in [
             (&["cp", "src", "forebay://demo/"][..], 2, "--recursive"),
@@ -221,7 +221,7 @@ fn mistakes_have_clear_words_and_codes() {
 
 #[test]
 fn a_warm_job_fills_the_cache_and_evict_empties_it() {
-    let node = node_with_data(Way::FrontDoor);
+    let node = node_with_data(NodeRoute::S3Endpoint);
     // Put past the node, as another tool would, so that nothing of it is cached.
     write(&node.path("data/lake/demo/w/one"), &pattern(200_000));
     write(&node.path("data/lake/demo/w/two"), &pattern(100_000));

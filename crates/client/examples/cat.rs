@@ -1,6 +1,8 @@
-//! Writes an object to standard output: `cargo run -p forebay-client --example cat -- bucket/key [bucket/key …]`.
+//! Writes an object to standard output: `cargo run -p forebay-client --example cat -- bucket/key [bucket/key
+//! …]`.
 //!
-//! The bytes go from the node's memory to the output without a copy in between. What the reads cost is said on standard error.
+//! The bytes go from the node's memory to the output without a copy in between. What the reads cost is said
+//! on standard error.
 
 use std::io::Write;
 

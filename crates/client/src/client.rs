@@ -1,23 +1,21 @@
-//! The client: the same calls for a node on this host and one elsewhere.
+//! The client: the same calls for a node on this host and a remote one.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use forebay_core::wire::{
-    BATCH_ITEMS_MAX, Condition, Durability, Headers, Item, ItemRange, ListRequest, Listed, ObjectStat,
-};
 use forebay_core::{BucketName, Error, Kind, Result};
+use forebay_wire::objects::{ListRequest, Listed, ObjectStat};
+use forebay_wire::writes::Condition;
+use forebay_wire::{BATCH_ITEMS_MAX, Headers, Item, ItemRange};
 
 use crate::buffer::{Memory, WritableBuffer};
 use crate::listing::{ListOptions, Listing};
 use crate::local::Local;
 use crate::options::{Address, ClientOptions};
-use crate::region::{Filler, Region};
 use crate::remote::Remote;
 use crate::wait::check_interrupt;
 use crate::writer::{ObjectWriter, Upload};
-use crate::{ClientStats, Name, Pieces, View, ViewHandle};
+use crate::{ClientStats, Name, Scattered, View, ViewHandle};
 
 /// A client of one node. Clones share everything; threads may use it at once.
 #[derive(Clone)]
@@ -26,7 +24,7 @@ pub struct Client {
     address: Arc<str>,
 }
 
-/// The node, here or elsewhere.
+/// The node, on this host or remote.
 #[derive(Clone)]
 pub(crate) enum Node {
     Local(Arc<Local>),
@@ -43,7 +41,7 @@ macro_rules! on {
     };
 }
 
-/// Where the bytes of a put lie.
+/// Memory that the bytes of a put lie in.
 #[derive(Debug)]
 pub enum PutSource<'a> {
     /// In memory of the caller: copied once.
@@ -52,13 +50,11 @@ pub enum PutSource<'a> {
     Buffer(WritableBuffer),
 }
 
-/// How an object is written.
+/// Options of a write.
 #[derive(Debug, Clone)]
 pub struct PutOptions {
-    /// What must hold.
+    /// Condition that must hold.
     pub condition: Condition,
-    /// When the write is acknowledged.
-    pub durability: Durability,
     /// Content type and so on.
     pub headers: Headers,
     /// User metadata.
@@ -71,7 +67,6 @@ impl Default for PutOptions {
     fn default() -> Self {
         Self {
             condition: Condition::None,
-            durability: Durability::Lake,
             headers: Headers::default(),
             metadata: Vec::new(),
             crc32c: None,
@@ -79,7 +74,7 @@ impl Default for PutOptions {
     }
 }
 
-/// What was written.
+/// Version and size of what was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutReceipt {
     /// The new version.
@@ -99,9 +94,9 @@ impl Client {
                 let node = Node::Local(local);
                 Ok(Self { node, address })
             }
-            Address::Http(host) => {
-                let address = format!("http://{host}").into();
-                let remote = Remote::new(host, options);
+            Address::Http(scheme, host) => {
+                let address = format!("{}://{host}", scheme.as_str()).into();
+                let remote = Remote::new(host, scheme, options)?;
                 remote.ping()?;
                 let node = Node::Remote(remote);
                 Ok(Self { node, address })
@@ -115,12 +110,13 @@ impl Client {
         &self.address
     }
 
-    /// `Cancelled` if somebody wants to stop waiting ([`ClientOptions::interrupt`]); for who waits beside calls of the client.
+    /// `Cancelled` if somebody wants to stop waiting ([`ClientOptions::interrupt`]); for who waits beside
+    /// calls of the client.
     pub fn check_interrupt(&self) -> Result<()> {
         on!(self, node => check_interrupt(node.options.interrupt.as_ref()))
     }
 
-    /// `http://host:port` of the node's S3 front door, if it has one.
+    /// `http://host:port` or `https://host:port` of the node's S3 endpoint, if it has one.
     #[must_use]
     pub fn s3_url(&self) -> Option<String> {
         match &self.node {
@@ -136,86 +132,41 @@ impl Client {
             range,
             version: version.map(Into::into),
         };
-        let mut views = on!(self, node => node.read(vec![item]))?;
-        let view = views
-            .pop()
-            .unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
-        view.map_err(|error| about(error, name))
+        self.read_one(item).map_err(|error| about(error, name))
     }
 
-    /// Many items at once, in order, each with a result of its own.
-    pub fn get_batch(&self, mut items: Vec<Item>) -> Result<Vec<Result<View>>> {
-        let mut views = Vec::with_capacity(items.len());
-        while items.len() > BATCH_ITEMS_MAX {
-            let rest = items.split_off(BATCH_ITEMS_MAX);
-            views.append(&mut on!(self, node => node.read(items))?);
+    /// Many items at once, in order, each where the node keeps it, with a result of its own.
+    pub fn read(&self, mut items: Vec<Item>) -> Result<Vec<Result<Scattered>>> {
+        let mut found = Vec::with_capacity(items.len());
+        while !items.is_empty() {
+            let rest = items.split_off(items.len().min(BATCH_ITEMS_MAX));
+            found.append(&mut on!(self, node => node.read(items))?);
             items = rest;
         }
-        if !items.is_empty() {
-            views.append(&mut on!(self, node => node.read(items))?);
-        }
-        Ok(views)
+        Ok(found)
     }
 
-    /// The same, as one view for each piece of memory that the bytes of an item lie in, in order: nothing is copied or mapped for it.
-    pub fn get_batch_parts(&self, mut items: Vec<Item>) -> Result<Vec<Result<Vec<View>>>> {
-        let local = match &self.node {
-            Node::Local(local) => local,
-            Node::Remote(_) => {
-                let views = self.get_batch(items)?.into_iter();
-                return Ok(views.map(|view| view.map(|view| vec![view])).collect());
-            }
-        };
-        let mut parts = Vec::with_capacity(items.len());
-        while items.len() > BATCH_ITEMS_MAX {
-            let rest = items.split_off(BATCH_ITEMS_MAX);
-            parts.append(&mut local.read_parts(items)?);
-            items = rest;
-        }
-        if !items.is_empty() {
-            parts.append(&mut local.read_parts(items)?);
-        }
-        Ok(parts)
+    /// The same, each as one slice.
+    pub fn get_batch(&self, items: Vec<Item>) -> Result<Vec<Result<View>>> {
+        let found = self.read(items)?.into_iter();
+        Ok(found.map(|item| item.and_then(Scattered::flat)).collect())
     }
 
-    /// The same, as pieces where the node has them: for who looks at the bytes once, in order.
-    pub fn get_batch_pieces(&self, mut items: Vec<Item>) -> Result<Vec<Result<Pieces>>> {
-        let local = match &self.node {
-            Node::Local(local) => local,
-            Node::Remote(_) => {
-                let views = self.get_batch(items)?;
-                return Ok(views.into_iter().map(|view| view.map(Pieces::from)).collect());
-            }
-        };
-        let mut pieces = Vec::with_capacity(items.len());
-        while items.len() > BATCH_ITEMS_MAX {
-            let rest = items.split_off(BATCH_ITEMS_MAX);
-            pieces.append(&mut local.read_pieces(items)?);
-            items = rest;
-        }
-        if !items.is_empty() {
-            pieces.append(&mut local.read_pieces(items)?);
-        }
-        Ok(pieces)
+    fn read_one(&self, item: Item) -> Result<View> {
+        let found = on!(self, node => node.read(vec![item]))?.pop();
+        let found = found.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
+        found.and_then(Scattered::flat)
     }
 
-    /// Copies bytes of an object from `offset` on; returns how many, fewer than asked for only at the end of the object, and
-    /// 0 at or behind it.
+    /// Copies bytes of an object from `offset` on; returns how many, fewer than asked for only at the end of
+    /// the object, and 0 at or behind it.
     pub fn read_into(&self, name: &Name, offset: u64, target: &mut [u8]) -> Result<usize> {
         let read = on!(self, node => node.read_into(&name.to_wire(), offset, target));
         read.map_err(|error| about(error, name))
     }
 
-    /// Registers a memfd of the caller that [`Region::fill`] lets the node write to.
-    pub fn register(&self, memfd: OwnedFd) -> Result<Region> {
-        match &self.node {
-            Node::Local(local) => Ok(Region(Filler::Local(local.register(memfd)?))),
-            Node::Remote(remote) => Region::remote(Arc::clone(remote), memfd),
-        }
-    }
-
-    /// The view behind a handle: the same memory while its lease lives, else the same bytes read again. `Changed` if the
-    /// object was replaced meanwhile.
+    /// The view behind a handle: the same memory while its lease lives, else the same bytes read again.
+    /// `Changed` if the object was replaced meanwhile.
     pub fn open_handle(&self, handle: &ViewHandle) -> Result<View> {
         if let Node::Local(local) = &self.node
             && let Some(view) = local.open_shared(handle)?
@@ -225,9 +176,7 @@ impl Client {
         let Some(item) = handle.item() else {
             return Ok(View::empty(handle));
         };
-        let view = on!(self, node => node.read(vec![item]))?.pop();
-        let view = view.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an answer without items")));
-        view.map_err(|error| match error.kind() {
+        self.read_one(item).map_err(|error| match error.kind() {
             Kind::Changed | Kind::PreconditionFailed | Kind::NotFound => Error::new(
                 Kind::Changed,
                 "the view has ended and its object was replaced since; read it again",
@@ -269,13 +218,13 @@ impl Client {
         on!(self, node => node.create_bucket(bucket))
     }
 
-    /// Whether the node is there and ready.
+    /// Returns whether the node is there and ready.
     pub fn ping(&self) -> Result<()> {
         on!(self, node => node.ping())
     }
 
-    /// Writable memory of the node; a put of it copies nothing. Waits while the node's arena is full. What is larger than the whole arena is
-    /// memory of this process, and a put of it is copied in parts.
+    /// Writable memory of the node; a put of it copies nothing. Waits while the node's arena is full. What is
+    /// larger than the whole arena is memory of this process, and a put of it is copied in parts.
     pub fn alloc(&self, bytes: u64) -> Result<WritableBuffer> {
         let staged = match &self.node {
             Node::Local(local) => local.allocate(bytes)?,
@@ -288,7 +237,8 @@ impl Client {
         Ok(WritableBuffer(memory))
     }
 
-    /// Writes an object, whole or not at all; returns when the lake has it. What is larger than the node's staging memory goes there in parts.
+    /// Writes an object, whole or not at all; returns when the lake has it. What is larger than the node's
+    /// staging memory goes there in parts.
     pub fn put(&self, name: &Name, source: PutSource<'_>, options: PutOptions) -> Result<PutReceipt> {
         match (&self.node, source) {
             (Node::Local(local), PutSource::Buffer(WritableBuffer(Memory::Staging(buffer)))) => {
@@ -299,7 +249,8 @@ impl Client {
         }
     }
 
-    /// An object that is written piece by piece; `bytes_hint` is its size if that is known, and then it must have it.
+    /// An object that is written piece by piece; `bytes_hint` is its size if that is known, and then it must
+    /// have it.
     #[must_use]
     pub fn writer(&self, name: &Name, options: PutOptions, bytes_hint: Option<u64>) -> ObjectWriter {
         ObjectWriter::new(self.clone(), name.clone(), options, bytes_hint)
@@ -329,7 +280,7 @@ impl Client {
         matches!(self.node, Node::Local(_))
     }
 
-    /// What this client did so far.
+    /// Returns what this client did so far.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         on!(self, node => node.stats())

@@ -1,13 +1,15 @@
 //! A copy that goes past the processor's cache.
 //!
-//! Large copies end in memory anyway. An ordinary store first fetches the line that it is about to overwrite and pushes others out of the cache; a streaming
-//! store does neither. With several threads the way to memory is what limits a copy, and a third less traffic is time that a trainer gets back.
+//! Large copies end in memory anyway. An ordinary store first fetches the line that it is about to overwrite
+//! and pushes others out of the cache; a streaming store does neither. With several threads the way to memory
+//! is what limits a copy, and a third less traffic is time that a trainer gets back.
 #![allow(unsafe_code, reason = "streaming stores are instructions of the processor")]
 
 /// Below this an ordinary copy is as good: the bytes stay in the cache, where they are soon used.
 const BYTES_MIN: usize = 16 << 10;
 
-/// Copies all of `source` into `target`, which has the same length, for somebody who does not look at it soon.
+/// Copies all of `source` into `target`, which has the same length, for somebody who does not look at it
+/// soon.
 ///
 /// # Panics
 /// If the lengths differ, as [`slice::copy_from_slice`] does.
@@ -23,7 +25,7 @@ pub fn copy_past_cache(target: &mut [u8], source: &[u8]) {
 fn copy(target: &mut [u8], source: &[u8]) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
-    /// What one store writes, and where it must begin.
+    /// Bytes of one store, and its alignment.
     const STORE_BYTES: usize = size_of::<__m128i>();
     /// Bytes of a line of the cache: stores that fill it leave together.
     const LINE_BYTES: usize = 4 * STORE_BYTES;
@@ -36,8 +38,8 @@ fn copy(target: &mut [u8], source: &[u8]) {
     let mut sources = source.chunks_exact(LINE_BYTES);
     for (to, from) in (&mut targets).zip(&mut sources) {
         let (to, from) = (to.as_mut_ptr().cast::<__m128i>(), from.as_ptr().cast::<__m128i>());
-        // SAFETY: both have four stores' bytes, `to` is aligned to them, and SSE2 is part of x86-64. Nobody reads what was
-        // written before the fence below.
+        // SAFETY: both have four stores' bytes, `to` is aligned to them, and SSE2 is part of x86-64. Nobody
+        // reads what was written before the fence below.
         unsafe {
             let line = [0, 1, 2, 3].map(|place| _mm_loadu_si128(from.add(place)));
             for (place, some) in line.into_iter().enumerate() {
@@ -46,8 +48,8 @@ fn copy(target: &mut [u8], source: &[u8]) {
         }
     }
     targets.into_remainder().copy_from_slice(sources.remainder());
-    // Streaming stores are not ordered with what this thread does next, such as telling the node that it may read.
-    // SAFETY: a fence has no precondition; SSE is part of x86-64.
+    // Streaming stores are not ordered with what this thread does next, such as telling the node that it may
+    // read. SAFETY: a fence has no precondition; SSE is part of x86-64.
     unsafe { _mm_sfence() };
 }
 

@@ -1,18 +1,23 @@
 //! Fork: a child holds the leases that it inherited from its first instruction on.
 //!
-//! `pthread_atfork` handlers are registered when the first client is made. Nothing happens at import or exec: a child that execs loses
-//! every descriptor (`CLOEXEC`), and one made by `vfork` or `posix_spawn` runs no handler and needs none.
+//! `pthread_atfork` handlers are registered when the first client is made. Nothing happens at import or exec:
+//! a child that execs loses every descriptor (`CLOEXEC`), and one made by `vfork` or `posix_spawn` runs no
+//! handler and needs none.
 //!
-//! 1. *prepare*, in the parent before the fork: takes the list of clients, then the lock of each, in this order, so that no other thread is in the
-//!    middle of anything. A client with live views opens a session for the child and lets it adopt all of them.
+//! 1. *prepare*, in the parent before the fork: takes the list of clients, then the lock of each, in this
+//!    order, so that no other thread is in the middle of anything. A client with live views opens a session
+//!    for the child and lets it adopt all of them.
 //! 2. *parent*: closes its copy of the child's connection and gives the locks back.
-//! 3. *child*: takes that connection as its lifeline, lets go of all connections of its parent, and gives the locks back. The sockets that
-//!    other threads of the parent were using are replaced by a dead one in place, so that their numbers stay taken.
+//! 3. *child*: takes that connection as its lifeline, lets go of all connections of its parent, and gives the
+//!    locks back. The sockets that other threads of the parent were using are replaced by a dead one in
+//!    place, so that their numbers stay taken.
 //!
-//! If the session cannot be opened (the node is overloaded or slow), the child keeps the parent's lifeline open, and neither ever gives the
-//! leases of that moment back: the memory is held until both are gone, which is safe. What the child asks later it asks in a session of its
-//! own, because of two processes in one session each would give back what the other looks at. A node that is gone writes to nothing.
-//! The handlers do not log and do not call the interrupt; the child's only frees memory, closes and duplicates descriptors.
+//! If the session cannot be opened (the node is overloaded or slow), the child keeps the parent's lifeline
+//! open, and neither ever gives the leases of that moment back: the memory is held until both are gone, which
+//! is safe. What the child asks later it asks in a session of its own, because of two processes in one
+//! session each would give back what the other looks at. A node that is gone writes to nothing. The handlers
+//! do not log and do not call the interrupt; the child's only frees memory, closes and duplicates
+//! descriptors.
 #![allow(
     unsafe_code,
     reason = "fork handlers, and guards that live from one to the next"
@@ -23,21 +28,23 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
-use forebay_core::wire::{Answer, Handle, Request};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::objects;
+use forebay_wire::objects::Handle;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
 
-use crate::local::{Connection, Link, Local, State, dial};
+use crate::local::{Connection, Link, Local, SessionState, dial};
 use crate::wait::Wait;
 
-/// How long a fork may wait for the node.
+/// Time that a fork may wait for the node.
 const FORK_WAIT: Duration = Duration::from_secs(2);
 
 /// Somebody who has something to do in the parent just before it forks.
 pub trait BeforeFork: Send + Sync {
-    /// Called on the thread that forks, before clients are made ready for it. It must not make or end a client.
+    /// Called on the thread that forks, before clients are made ready for it. It must not make or end a
+    /// client.
     fn before_fork(&self);
 }
 
@@ -59,14 +66,14 @@ struct Forking {
 
 struct Prepared {
     /// Given back before the client itself is dropped.
-    state: MutexGuard<'static, State>,
+    state: MutexGuard<'static, SessionState>,
     heir: Heir,
     /// A socket without another side.
     dead: Option<OwnedFd>,
     _local: Arc<Local>,
 }
 
-/// What the child gets.
+/// Inheritance of the child.
 enum Heir {
     /// It has nothing to look at; it connects when it needs to.
     Nothing,
@@ -78,8 +85,8 @@ enum Heir {
 
 /// The process that listens at the other side, if it can be known.
 ///
-/// A child of a process that runs a node holds copies of the node's sockets, among them the other side of its own connections. So it would
-/// never see them hang up; it has to ask whether the process is there.
+/// A child of a process that runs a node holds copies of the node's sockets, among them the other side of its
+/// own connections. So it would never see them hang up; it has to ask whether the process is there.
 pub(crate) fn peer_process(socket: &OwnedFd) -> Option<Pid> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -102,7 +109,7 @@ pub(crate) fn peer_process(socket: &OwnedFd) -> Option<Pid> {
     Pid::from_raw(peer.pid).filter(|_| answer == 0)
 }
 
-/// Whether a process has ended and was reaped.
+/// Returns whether a process has ended and was reaped.
 pub(crate) fn is_gone(process: Option<Pid>) -> bool {
     process.is_some_and(|process| rustix::process::test_kill_process(process) == Err(Errno::SRCH))
 }
@@ -138,14 +145,17 @@ extern "C" fn prepare() {
         hooks,
         _list: list,
     };
-    // Without thread-local storage (the thread is ending) the locks are given back at once; nothing better can be done.
+    // Without thread-local storage (the thread is ending) the locks are given back at once; nothing better
+    // can be done.
     let _ = FORKING.try_with(|cell| *cell.borrow_mut() = Some(forking));
 }
 
 fn prepare_client(local: Arc<Local>) -> Prepared {
-    // SAFETY: the guard borrows from `*local`, which the same `Prepared` keeps alive and drops after the guard.
-    let mut state =
-        unsafe { std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(local.state()) };
+    // SAFETY: the guard borrows from `*local`, which the same `Prepared` keeps alive and drops after the
+    // guard.
+    let mut state = unsafe {
+        std::mem::transmute::<MutexGuard<'_, SessionState>, MutexGuard<'static, SessionState>>(local.state())
+    };
     let heir = inherit(&local, &mut state);
     let pair = rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -161,7 +171,7 @@ fn prepare_client(local: Arc<Local>) -> Prepared {
     }
 }
 
-fn inherit(local: &Local, state: &mut State) -> Heir {
+fn inherit(local: &Local, state: &mut SessionState) -> Heir {
     let Some(generation) = state.generation else {
         return Heir::Nothing;
     };
@@ -189,10 +199,10 @@ fn open_for_child(local: &Local, generation: u64, handles: Vec<Handle>) -> Resul
     if welcome.generation != generation {
         return Err(Error::new(Kind::Unavailable, "the node was replaced by another"));
     }
-    let answer = lifeline.ask(&Request::Adopt { handles }, None, &wait)?;
+    let answer = lifeline.ask(&objects::Request::Adopt { handles }, &wait)?;
     match answer {
         // One that is not shared any more has ended at the node, which never writes to its memory again.
-        Answer::Adopted(_) => Ok(Link {
+        objects::Answer::Adopted(_) => Ok(Link {
             s3: welcome.s3,
             lifeline,
             session: welcome.session,
@@ -211,7 +221,8 @@ extern "C" fn child() {
     let Ok(Some(mut forking)) = forking else {
         return;
     };
-    // They are the parent's: a thread that is not here may have held a lock of theirs, which a fork of this child would wait for.
+    // They are the parent's: a thread that is not here may have held a lock of theirs, which a fork of this
+    // child would wait for.
     forking.hooks.clear();
     for client in &mut forking.clients {
         let heir = std::mem::replace(&mut client.heir, Heir::Nothing);
@@ -219,7 +230,7 @@ extern "C" fn child() {
     }
 }
 
-fn become_child(state: &mut State, heir: Heir, dead: Option<&OwnedFd>) {
+fn become_child(state: &mut SessionState, heir: Heir, dead: Option<&OwnedFd>) {
     state.leave_parent();
     match heir {
         Heir::Nothing => {
@@ -245,7 +256,8 @@ fn become_child(state: &mut State, heir: Heir, dead: Option<&OwnedFd>) {
         let Some(dead) = dead.filter(|_| !is_kept) else {
             continue;
         };
-        // SAFETY: both are open descriptors; the number stays valid for its owner, which finds a dead socket behind it.
+        // SAFETY: both are open descriptors; the number stays valid for its owner, which finds a dead socket
+        // behind it.
         unsafe { libc::dup3(dead.as_raw_fd(), socket.as_raw_fd(), libc::O_CLOEXEC) };
     }
     state.sockets = kept.iter().map(Arc::downgrade).collect();

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use forebay_core::Result;
-use forebay_core::wire::{ListRequest, ListedObject};
+use forebay_wire::objects::{ListRequest, ListedObject};
 
 use crate::Client;
 
-/// What to list.
+/// Options of a listing.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
     /// Keys start with this.

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use forebay_core::wire::ObjectName;
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result};
+use forebay_wire::ObjectName;
 
 const SCHEME: &str = "forebay://";
 

@@ -1,4 +1,4 @@
-//! How a client is set up, and where it looks for its node.
+//! Options of a client, and the search for its node.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,26 +6,32 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Error, Kind, Result};
+use forebay_net::ClientTls;
 
-/// The environment variable that names the node: a socket path, or `http://host:port`.
+/// The environment variable that names the node: a socket path, `http://host:port` or
+/// `https://host:port`.
 pub(crate) const NODE_VARIABLE: &str = "FOREBAY_NODE";
 
 /// Asked about every 100 ms while a call waits; `true` ends the call with [`Kind::Cancelled`].
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// How a client is set up.
+/// Options of a client.
 #[derive(Clone)]
 pub struct ClientOptions {
-    /// A socket path or `http://host:port`; `None` takes `FOREBAY_NODE`, else this user's node on this host.
+    /// A socket path, `http://host:port` or `https://host:port`; `None` takes `FOREBAY_NODE`, else this user's
+    /// node on this host.
     pub address: Option<String>,
-    /// How long one call may take.
+    /// Time that one call may take.
     pub timeout: Duration,
-    /// How long a call waits for a node to come back that was there before; at most `timeout`.
+    /// Time that a call waits for a node to come back that was there before; at most `timeout`.
     pub reconnect_wait: Duration,
-    /// Whether somebody wants to stop waiting (Ctrl-C).
+    /// Says that somebody wants to stop waiting (Ctrl-C).
     pub interrupt: Option<Interrupt>,
-    /// Keys for a node elsewhere; `None` takes them from the environment.
+    /// Keys for a remote node; `None` takes them from the environment.
     pub credentials: Option<Credentials>,
+    /// Trust and identity towards an `https://` node; what is not said comes from `FOREBAY_CA`,
+    /// `FOREBAY_CLIENT_CERT` and `FOREBAY_CLIENT_KEY`.
+    pub tls: ClientTls,
     /// Threads that copy one large read, at most.
     pub copy_threads: usize,
     /// Connections of this process to its node, at most; further calls wait.
@@ -40,6 +46,7 @@ impl Default for ClientOptions {
             reconnect_wait: Duration::from_secs(5),
             interrupt: None,
             credentials: None,
+            tls: ClientTls::default(),
             copy_threads: 1,
             connections_max: 64,
         }
@@ -72,17 +79,40 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Where the node is.
+/// Address of the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     /// A Unix socket on this host.
     Socket(PathBuf),
-    /// `host:port` of an S3 front door.
-    Http(String),
+    /// `host:port` of an S3 endpoint.
+    Http(Scheme, String),
+}
+
+/// Plain or with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+impl Scheme {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    fn port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
 }
 
 impl Address {
-    /// What the options, the environment or the rule for the default socket say.
+    /// Returns what the options, the environment or the rule for the default socket say.
     pub(crate) fn find(options: &ClientOptions) -> Result<Self> {
         let named = match &options.address {
             Some(address) => Some(address.clone()),
@@ -100,30 +130,27 @@ impl Address {
 
     fn parse(text: &str) -> Result<Self> {
         let wrong = |why: &str| Err(Error::new(Kind::InvalidInput, why).with("address", text));
-        if let Some(rest) = text.strip_prefix("http://") {
-            let host = rest.trim_end_matches('/');
+        let remote = [Scheme::Http, Scheme::Https].into_iter().find_map(|scheme| {
+            let rest = text.strip_prefix(scheme.as_str())?.strip_prefix("://")?;
+            Some((scheme, rest.trim_end_matches('/')))
+        });
+        if let Some((scheme, host)) = remote {
             if host.is_empty() || host.contains(['/', '?', '#', '@']) {
-                return wrong("the address of a node elsewhere is http://host:port");
+                return wrong("the address of a remote node is http://host:port or https://host:port");
             }
             let port_is_there = host
                 .rsplit_once(':')
                 .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-            return Ok(Self::Http(if port_is_there {
+            let host = if port_is_there {
                 host.into()
             } else {
-                format!("{host}:80")
-            }));
-        }
-        if text.starts_with("https://") {
-            let error = Error::new(
-                Kind::Unsupported,
-                "this client does not speak TLS; put the node behind a tunnel and name it by http://host:port",
-            );
-            return Err(error.with("address", text));
+                format!("{host}:{}", scheme.port())
+            };
+            return Ok(Self::Http(scheme, host));
         }
         match text.strip_prefix("unix:").unwrap_or(text) {
             path if path.is_empty() || path.contains("://") => {
-                wrong("the address of a node is a socket path or http://host:port")
+                wrong("the address of a node is a socket path, http://host:port or https://host:port")
             }
             path => Ok(Self::Socket(PathBuf::from(
                 path.strip_prefix("//").unwrap_or(path),
@@ -139,7 +166,8 @@ mod tests {
     #[test]
     fn addresses_are_sockets_or_http() {
         let socket = |text: &str| Address::Socket(PathBuf::from(text));
-        let http = |text: &str| Address::Http(text.into());
+        let http = |text: &str| Address::Http(Scheme::Http, text.into());
+        let https = |text: &str| Address::Http(Scheme::Https, text.into());
         assert_eq!(Address::parse("/run/f.sock").unwrap(), socket("/run/f.sock"));
         assert_eq!(Address::parse("unix:/run/f.sock").unwrap(), socket("/run/f.sock"));
         assert_eq!(
@@ -149,7 +177,9 @@ mod tests {
         assert_eq!(Address::parse("http://node:9000/").unwrap(), http("node:9000"));
         assert_eq!(Address::parse("http://[::1]:9000").unwrap(), http("[::1]:9000"));
         assert_eq!(Address::parse("http://node").unwrap(), http("node:80"));
-        for bad in ["", "http://", "http://a/b", "https://a", "ftp://a"] {
+        assert_eq!(Address::parse("https://node/").unwrap(), https("node:443"));
+        assert_eq!(Address::parse("https://[::1]:9000").unwrap(), https("[::1]:9000"));
+        for bad in ["", "http://", "http://a/b", "https://", "https://a@b", "ftp://a"] {
             assert!(Address::parse(bad).is_err(), "{bad}");
         }
     }

@@ -1,50 +1,53 @@
 //! Saving a step of a training run: what the caller says, and the handle of a save that is being filled.
 //!
-//! Life cycle: [`Client::begin_save`] → [`Save::write`] and [`Save::object`], as often as needed and from several threads → [`Save::stage`], from
-//! which on the node goes on alone, or a drop, which gives the save up. What became of it is asked by [`Client::save_state`] and
-//! [`Client::wait_save`]. Only a node on this host can save: the bytes are handed over in shared memory.
+//! Life cycle: [`Client::begin_save`] → [`Save::write`] and [`Save::object`], as often as needed and from
+//! several threads → [`Save::stage`], from which on the node goes on alone, or a drop, which gives the save
+//! up. What became of it is asked by [`Client::save_state`] and [`Client::wait_save`]. Only a node on this
+//! host can save: the bytes are handed over in shared memory.
 
 use std::fmt;
 use std::time::Duration;
 
 use forebay_checkpoint::manifest::ObjectKind;
 use forebay_checkpoint::{Dtype, TensorBox};
-use forebay_core::wire::{AlarmPolicy, Differential, ObjectName, SaveState, StagedIn};
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result};
+use forebay_wire::ObjectName;
+use forebay_wire::saves::{AlarmPolicy, Differential, SaveState, StagedIn};
 
 use crate::Client;
 use crate::local::LocalSave;
 
-/// How a step is saved.
+/// Options of a save.
 #[derive(Debug, Clone)]
 pub struct SaveOptions {
     /// The run: `bucket/folder` or `forebay://bucket/folder`.
     pub root: String,
     /// The step.
     pub step: u64,
-    /// The attempt, agreed on by all ranks ([`forebay_checkpoint::names::attempt`]); `None` is for a world of one.
+    /// The attempt, agreed on by all ranks ([`forebay_checkpoint::names::attempt`]); `None` is for a world of
+    /// one.
     pub attempt: Option<String>,
     /// Whose save this is.
     pub rank: u32,
     /// Ranks that save together.
     pub world_size: u32,
-    /// Whether an existing step is replaced by its next generation; else it is `AlreadyExists`.
+    /// Replaces an existing step by its next generation; else it is `AlreadyExists`.
     pub supersede: bool,
-    /// Where the bytes are when [`Save::stage`] returns.
+    /// Tier that has the bytes when [`Save::stage`] returns.
     pub staged: StagedIn,
-    /// Whether parts get a SHA-256 as well.
+    /// Gives parts a SHA-256 as well.
     pub digest_sha256: bool,
-    /// What happens when something looks wrong.
+    /// Reaction to data that looks wrong.
     pub alarms: AlarmPolicy,
-    /// Whether parts that the parent has are referenced instead of written.
+    /// References parts that the parent has instead of writing them.
     pub reuse: bool,
-    /// Whether parts that the parent has with other bytes are stored as differences, where that saves enough.
+    /// Stores parts that the parent has with other bytes as differences, where that saves enough.
     pub differential: Differential,
-    /// How long the save may take until it is durable. [`Save::write`] waits no longer for memory, either.
+    /// Time that the save may take until it is durable. [`Save::write`] waits no longer for memory, either.
     pub deadline: Duration,
-    /// What to remember with the step: a JSON object. That of rank 0 counts.
+    /// User metadata of the step: a JSON object. That of rank 0 counts.
     pub metadata: String,
-    /// How names make up the state again: a JSON text.
+    /// Structure of the state over the names: a JSON text.
     pub tree: String,
 }
 
@@ -100,7 +103,7 @@ pub struct TensorPart<'a> {
     pub dtype: Dtype,
     /// Shape of the whole tensor.
     pub global_shape: &'a [u64],
-    /// Which box of it this is.
+    /// Box of it that this is.
     pub at: TensorBox,
     /// Its elements, in C order.
     pub bytes: &'a [u8],
@@ -145,8 +148,9 @@ impl Save {
         self.0.file_bytes_max()
     }
 
-    /// Copies tensors into memory of the node with so many threads, file by file, and hands over each file when it is full. Waits while
-    /// the node's memory is full. When this returns, the memory of the caller is not needed any more.
+    /// Copies tensors into memory of the node with so many threads, file by file, and hands over each file
+    /// when it is full. Waits while the node's memory is full. When this returns, the memory of the caller is
+    /// not needed any more.
     pub fn write(&self, parts: &[TensorPart<'_>], threads: usize) -> Result<()> {
         self.0.write(parts, threads)
     }
@@ -182,8 +186,6 @@ pub struct StagedSave {
     pub id: String,
     /// The attempt.
     pub attempt: String,
-    /// What may die without loss.
-    pub survives: Survives,
     /// From `begin_save` until it was staged.
     pub stall: Duration,
     /// Of this, copying.
@@ -192,40 +194,18 @@ pub struct StagedSave {
     pub waiting: Duration,
     /// Bytes that were copied into memory of the node, once.
     pub copied_bytes: u64,
-    /// What the node says about it.
+    /// State that the node reports, with the failures that the save survives.
     pub state: SaveState,
 }
 
-/// What may die without loss of a staged save.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Survives {
-    /// Nothing: the node lives in this process and has the bytes in memory.
-    Nothing,
-    /// The process that saved; the node has the bytes in memory.
-    Trainer,
-    /// The node and the host as well: the bytes are on its disk.
-    Node,
-}
-
-impl Survives {
-    /// For people.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Trainer => "trainer",
-            Self::Node => "node",
-        }
-    }
-}
-
 impl Client {
-    /// Opens a save. `AlreadyExists` if the step is committed and not to be superseded, `Busy` while an older save is overdue.
+    /// Opens a save. `AlreadyExists` if the step is committed and not to be superseded, `Busy` while an older
+    /// save is overdue.
     pub fn begin_save(&self, options: SaveOptions) -> Result<Save> {
         self.local_for_saves()?.begin_save(options).map(Save)
     }
 
-    /// How far a save is. `NotFound` if the node does not know it (any more).
+    /// Returns how far a save is. `NotFound` if the node does not know it (any more).
     pub fn save_state(&self, id: &str) -> Result<SaveState> {
         self.local_for_saves()?.save_state(id)
     }
@@ -243,14 +223,15 @@ impl Client {
         Ok(states)
     }
 
-    /// Gives a save up, also one that was staged; fine if it has ended already. Nothing of it becomes visible, unless it was committed before.
+    /// Gives a save up, also one that was staged; fine if it has ended already. Nothing of it becomes
+    /// visible, unless it was committed before.
     pub fn abort_save(&self, id: &str) -> Result<()> {
         self.local_for_saves()?.abort_save(id)
     }
 
-    /// Exchanges something between all ranks on this host: gives `payload`, returns what each rank gave. `key` names the exchange
-    /// and is new each time. `Timeout` names the ranks that did not come.
-    pub fn gather(
+    /// All-gather between the ranks of this host: gives `payload`, returns what each rank gave.
+    /// `key` names the all-gather and is new each time. `Timeout` names the ranks that did not come.
+    pub fn all_gather(
         &self,
         key: &str,
         rank: u32,
@@ -258,6 +239,7 @@ impl Client {
         payload: Vec<u8>,
         timeout: Duration,
     ) -> Result<Vec<Vec<u8>>> {
-        self.local_for_saves()?.gather(key, rank, size, payload, timeout)
+        self.local_for_saves()?
+            .all_gather(key, rank, size, payload, timeout)
     }
 }

@@ -1,9 +1,9 @@
-//! What a client did: bytes by where they came from and how they were handed over, requests, waits.
+//! Counters of a client: bytes by origin and by the way they were handed over, requests, waits.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_core::wire::Sources;
+use forebay_wire::Sources;
 
 /// Counters of one client since it was made; a forked child goes on from its parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,10 +24,8 @@ pub struct ClientStats {
     pub written_bytes: u64,
     /// Time spent waiting for answers, over all threads.
     pub wait: Duration,
-    /// How often the node had to be found again.
+    /// Times that the node had to be found again.
     pub reconnects: u64,
-    /// Segments of the node that this process maps now.
-    pub mapped_segments: u64,
 }
 
 /// The counters behind [`ClientStats`].
@@ -47,6 +45,11 @@ pub(crate) struct Counters {
 /// Adds to a counter.
 pub(crate) fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
+}
+
+/// Takes back what was added to a counter.
+pub(crate) fn subtract(counter: &AtomicU64, value: u64) {
+    counter.fetch_sub(value, Ordering::Relaxed);
 }
 
 impl Counters {
@@ -80,7 +83,6 @@ impl Counters {
             written_bytes: of(&self.written_bytes),
             wait: Duration::from_nanos(of(&self.wait_ns)),
             reconnects: of(&self.reconnects),
-            mapped_segments: 0,
         }
     }
 }

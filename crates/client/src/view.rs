@@ -4,8 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use forebay_core::wire::{self, Found, FrameHeader, HEADER_BYTES, Item, ItemRange, ObjectName, Sources};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::objects::Found;
+use forebay_wire::{self as wire, FrameHeader, HEADER_BYTES, Item, ItemRange, ObjectName, Sources, objects};
 use serde::{Deserialize, Serialize};
 
 use crate::local::Mapped;
@@ -26,7 +27,7 @@ struct Inner {
     origin: Option<Origin>,
 }
 
-/// Where the bytes of a view lie.
+/// Memory that the bytes of a view lie in.
 pub(crate) enum Bytes {
     /// In memory of the node.
     Mapped(Mapped),
@@ -37,7 +38,7 @@ pub(crate) enum Bytes {
 /// The lease behind a view, as another process can take a share in it.
 pub(crate) struct Origin {
     pub(crate) generation: u64,
-    pub(crate) view: wire::View,
+    pub(crate) view: objects::View,
 }
 
 impl View {
@@ -83,25 +84,25 @@ impl View {
         self.0.object_bytes
     }
 
-    /// Where in the object the bytes start.
+    /// Returns where in the object the bytes start.
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.0.offset
     }
 
-    /// Where the bytes came from.
+    /// Returns where the bytes came from.
     #[must_use]
     pub fn sources(&self) -> Sources {
         self.0.sources
     }
 
-    /// Whether the bytes are read where the node keeps them; `false` if they were copied.
+    /// Returns whether the bytes are read where the node keeps them; `false` if they were copied.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         matches!(self.0.bytes, Bytes::Mapped(_))
     }
 
-    /// What another process needs to look at the same bytes; see [`crate::Client::open_handle`].
+    /// Returns what another process needs to look at the same bytes; see [`crate::Client::open_handle`].
     #[must_use]
     pub fn handle(&self) -> ViewHandle {
         let inner = &*self.0;
@@ -150,16 +151,21 @@ impl fmt::Debug for View {
     }
 }
 
-/// A view on its way to another process: its lease while that lives, and enough to read the same bytes again after.
+/// A view on its way to another process: its lease while that lives, and enough to read the same bytes again
+/// after.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewHandle {
-    lease: Option<(u64, wire::View)>,
+    lease: Option<(u64, objects::View)>,
     object: ObjectName,
     version: String,
     offset: u64,
     bytes: u64,
     object_bytes: u64,
     sources: Sources,
+}
+
+impl wire::Message for ViewHandle {
+    const FAMILY: wire::FamilyId = objects::HANDLES;
 }
 
 impl ViewHandle {
@@ -197,11 +203,11 @@ impl ViewHandle {
         self.sources
     }
 
-    pub(crate) fn leased(&self) -> Option<(u64, &wire::View)> {
+    pub(crate) fn leased(&self) -> Option<(u64, &objects::View)> {
         self.lease.as_ref().map(|(generation, view)| (*generation, view))
     }
 
-    /// What to read to get the same bytes again; `None` if there are none.
+    /// Returns what to read to get the same bytes again; `None` if there are none.
     pub(crate) fn item(&self) -> Option<Item> {
         let item = Item {
             object: self.object.clone(),
@@ -214,7 +220,7 @@ impl ViewHandle {
         (self.bytes > 0).then_some(item)
     }
 
-    pub(crate) fn found(&self, view: &wire::View) -> Found {
+    pub(crate) fn found(&self, view: &objects::View) -> Found {
         Found {
             version: self.version.clone(),
             object_bytes: self.object_bytes,

@@ -1,4 +1,4 @@
-//! How long a call may wait, and who may stop it.
+//! Deadline and interrupt of a call that waits.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use forebay_core::{Error, Kind, Result};
 
 use crate::options::{ClientOptions, Interrupt};
 
-/// How often a waiting call looks at its deadline and its interrupt.
+/// Period in which a waiting call looks at its deadline and its interrupt.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// What stops the waits of this thread, which works for a call that another thread makes.
+    /// Flag that stops the waits of this thread, which works for a call that another thread makes.
     static STOP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
 }
 
@@ -75,7 +75,7 @@ impl Wait {
         }
     }
 
-    /// Whether to go on waiting.
+    /// Returns whether to go on waiting.
     pub(crate) fn check(&self) -> Result<()> {
         check_interrupt(self.interrupt.as_ref())?;
         if Instant::now() >= self.deadline {
@@ -87,12 +87,12 @@ impl Wait {
         Ok(())
     }
 
-    /// What is left.
+    /// Returns what is left.
     pub(crate) fn left(&self) -> Duration {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// What is left in the words of the protocol, where 0 would mean "no limit of mine".
+    /// Returns what is left in the words of the protocol, where 0 would mean "no limit of mine".
     pub(crate) fn left_ms(&self) -> u32 {
         u32::try_from(self.left().as_millis()).unwrap_or(u32::MAX).max(1)
     }

@@ -1,11 +1,12 @@
 //! An object that is written piece by piece: larger than memory, or of a size that nobody knows yet.
 //!
-//! Life cycle: [`crate::Client::writer`] → [`ObjectWriter::write`] gathers small pieces into parts and sends what is large as it is → [`ObjectWriter::finish`]
-//! makes the object visible. Until then nobody sees anything; dropping the writer, or the death of this process, gives it up. What ends within the
-//! first part becomes one plain put.
+//! Life cycle: [`crate::Client::writer`] → [`ObjectWriter::write`] gathers small pieces into parts and sends
+//! what is large as it is → [`ObjectWriter::finish`] makes the object visible. Until then nobody sees
+//! anything; dropping the writer, or the death of this process, gives it up. What ends within the first part
+//! becomes one plain put.
 //!
-//! Limits: one part is held here. A node whose staging memory is full is waited for; each part, and the end, may take as long
-//! as one call may (`ClientOptions::timeout`).
+//! Limits: one part is held here. A node whose staging memory is full is waited for; each part, and the end,
+//! may take as long as one call may (`ClientOptions::timeout`).
 
 use std::fmt;
 use std::io;
@@ -17,7 +18,7 @@ use crate::local::LocalWrite;
 use crate::name::Name;
 use crate::remote::{PART_BYTES_MIN, RemoteWrite};
 
-/// What is gathered for a node on this host, which may cut it into smaller parts.
+/// Bytes gathered for a node on this host, which may cut them into smaller parts.
 const LOCAL_PART_BYTES: usize = 4 << 20;
 
 /// An upload that the node knows.
@@ -66,13 +67,14 @@ impl ObjectWriter {
         }
     }
 
-    /// How much was written so far.
+    /// Returns how much was written so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Adds bytes at the end; waits while the node or the lake is slower. After an error the writer can only be dropped.
+    /// Adds bytes at the end; waits while the node or the lake is slower. After an error the writer can only
+    /// be dropped.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         self.check()?;
         self.has_failed = true;

@@ -7,13 +7,14 @@ mod fixture;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fixture::{FakeNode, Folder, Reply, connect, item, name, pattern, until};
+use fixture::{Answer, FakeNode, Folder, Reply, Request, connect, item, name, pattern, until};
 use forebay_client::{BeforeFork, ItemRange, View, ViewHandle, tell_before_fork};
-use forebay_core::wire::{Answer, Failure, Request};
 use forebay_core::{Error, Kind};
+use forebay_wire::Failure;
+use forebay_wire::{objects, session};
 
-/// One test at a time, also where all are threads of one process: a child inherits the pipes and sockets of every test that runs then, and keeps them
-/// open.
+/// One test at a time, also where all are threads of one process: a child inherits the pipes and sockets of
+/// every test that runs then, and keeps them open.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -157,7 +158,7 @@ fn a_child_without_views_connects_when_it_needs_to() {
             .books()
             .log
             .iter()
-            .any(|request| matches!(request, Request::Adopt { .. }))
+            .any(|request| matches!(request, Request::Objects(objects::Request::Adopt { .. })))
     );
     let pid = fork(|| {
         client
@@ -198,7 +199,8 @@ fn a_fork_in_the_middle_of_another_threads_call_hangs_nobody() {
     let seen = Arc::new(AtomicBool::new(false));
     let stalled = Arc::clone(&seen);
     node.hook(move |request| {
-        let batch = matches!(request, Request::Read { items, .. } if items.len() == 2);
+        let batch =
+            matches!(request, Request::Objects(objects::Request::Read { items, .. }) if items.len() == 2);
         stalled.fetch_or(batch, Ordering::SeqCst);
         batch.then_some(Reply::AfterGate)
     });
@@ -225,7 +227,8 @@ fn when_the_child_cannot_have_a_session_its_leases_are_never_given_back() {
     let view = client.get(&name("a"), ItemRange::Whole, None).unwrap();
     node.hook(|request| {
         let busy = Failure::from(&Error::new(Kind::Busy, "too many sessions"));
-        let opens = matches!(request, Request::Hello(hello) if hello.session.is_none());
+        let opens =
+            matches!(request, Request::Session(session::Request::Hello(hello)) if hello.session.is_none());
         opens.then(|| Reply::Answer(Answer::Failed(busy), None))
     });
     let signal = Signal::new();
@@ -320,7 +323,8 @@ fn a_child_without_a_session_of_its_own_does_not_ask_in_that_of_its_parent() {
     let refuse_once = Arc::clone(&refused);
     node.hook(move |request| {
         let busy = Failure::from(&Error::new(Kind::Busy, "too many sessions"));
-        let opens = matches!(request, Request::Hello(hello) if hello.session.is_none());
+        let opens =
+            matches!(request, Request::Session(session::Request::Hello(hello)) if hello.session.is_none());
         let refuses = opens && !refuse_once.swap(true, Ordering::SeqCst);
         refuses.then(|| Reply::Answer(Answer::Failed(busy), None))
     });

@@ -1,4 +1,5 @@
-//! A node elsewhere: batches with checksums, large reads over several connections, S3 for the rest; answers that lie or break off.
+//! A remote node: batches with checksums, large reads over several connections, S3 for the rest; answers
+//! that lie or break off.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -15,10 +16,9 @@ use forebay_client::{
     Client, ClientOptions, Condition, Credentials, Entry, Item, ItemRange, ListOptions, Name, PutOptions,
     PutSource,
 };
-use forebay_core::wire::{
-    self, BatchFrame, BatchItem, Failure, FrameHeader, HEADER_BYTES, Headers, Request, Sources,
-};
 use forebay_core::{Error, Kind, crc32c};
+use forebay_wire::batch::{BatchFrame, BatchItem, BatchRequest};
+use forebay_wire::{self as wire, Failure, FrameHeader, HEADER_BYTES, Headers, Sources};
 
 /// What went over a connection.
 struct Heard {
@@ -149,10 +149,8 @@ fn content(bytes: usize) -> Vec<u8> {
 
 fn items_of(heard: &Heard) -> Vec<Item> {
     let (header, message) = heard.body.split_first_chunk::<HEADER_BYTES>().unwrap();
-    match wire::decode(&FrameHeader::parse(header).unwrap(), message).unwrap() {
-        Request::Read { items, .. } => items,
-        other => panic!("{other:?}"),
-    }
+    let request: BatchRequest = wire::decode(&FrameHeader::parse(header).unwrap(), message).unwrap();
+    request.items
 }
 
 /// The answer of a node that has one object, `a`.
@@ -314,7 +312,7 @@ fn wrong_bytes_and_answers_that_break_off_are_never_views() {
     let object = content(50_000);
     let whole = {
         let mut frame = Vec::new();
-        let read = Request::Read {
+        let read = BatchRequest {
             items: vec![item("a", ItemRange::Whole)],
             timeout_ms: 1,
         };

@@ -1,15 +1,16 @@
-//! Views: mapped in place, side by side, copied; leases and when they end; handles; reads into memory of the caller.
+//! Views: mapped in place, side by side, copied; leases and when they end; handles; reads into memory of the
+//! caller.
 
 mod fixture;
 
 use std::sync::Arc;
 
-use fixture::{FakeNode, MIB, connect, item, memfd, name, pattern, until};
+use fixture::{FakeNode, MIB, Request, connect, item, name, pattern, until};
 use forebay_client::{Entry, ViewHandle};
 use forebay_client::{ItemRange, ListOptions, Name};
 use forebay_core::Kind;
-use forebay_core::wire::{Request, ViewPart};
-use rustix::fs::SealFlags;
+use forebay_wire::objects::ViewPart;
+use forebay_wire::{objects, session};
 
 /// Pieces of these sizes, each in a segment of its own and 2 MiB behind its start.
 fn scatter(node: &FakeNode, key: &str, content: &[u8], sizes: &[usize]) {
@@ -98,7 +99,7 @@ fn a_segment_is_asked_for_once() {
     let log = &node.books().log;
     assert_eq!(
         log.iter()
-            .filter(|request| matches!(request, Request::MapSegment { .. }))
+            .filter(|request| matches!(request, Request::Session(session::Request::MapSegment { .. })))
             .count(),
         1
     );
@@ -138,7 +139,7 @@ fn pieces_are_read_where_they_lie_and_their_lease_ends_with_them() {
     scatter(&node, "apart", &content, &sizes);
     let client = connect(&node);
     let item = item("apart");
-    let pieces = client.get_batch_pieces(vec![item]).unwrap().remove(0).unwrap();
+    let pieces = client.read(vec![item]).unwrap().remove(0).unwrap();
     assert_eq!(
         (pieces.bytes(), pieces.object_bytes()),
         (content.len(), content.len() as u64)
@@ -168,9 +169,11 @@ fn parts_are_views_of_their_own_under_one_lease() {
     scatter(&node, "parts", &content, &sizes);
     let client = connect(&node);
     let mut parts = client
-        .get_batch_parts(vec![item("parts")])
+        .read(vec![item("parts")])
         .unwrap()
         .remove(0)
+        .unwrap()
+        .pieces()
         .unwrap();
     let mut first = 0;
     for (part, bytes) in parts.iter().zip(sizes) {
@@ -383,7 +386,7 @@ fn a_handle_within_one_client_needs_no_question() {
             .books()
             .log
             .iter()
-            .any(|request| matches!(request, Request::Adopt { .. }))
+            .any(|request| matches!(request, Request::Objects(objects::Request::Adopt { .. })))
     );
     drop(view);
     client.ping().unwrap();
@@ -423,22 +426,6 @@ fn a_damaged_handle_is_refused() {
     let mut flipped = frame.clone();
     *flipped.last_mut().unwrap() ^= 1;
     assert_eq!(ViewHandle::decode(&flipped).unwrap_err().kind(), Kind::Corrupt);
-}
-
-#[test]
-fn the_node_fills_a_region_of_the_caller() {
-    let node = FakeNode::start();
-    node.books().add_object("a", &pattern(13, 1000));
-    let client = connect(&node);
-    let region = memfd(&[0; 8192], SealFlags::SHRINK);
-    let look = region.try_clone().unwrap();
-    let region = client.register(region).unwrap();
-    let filled = region.fill(vec![(item("a"), 4096), (item("no"), 0)]).unwrap();
-    assert_eq!(filled[0].as_ref().unwrap().bytes, 1000);
-    assert_eq!(filled[1].as_ref().unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(&fixture::read_all(&look, 8192)[4096..5096], pattern(13, 1000));
-    drop(region);
-    until("the region is forgotten", || node.books().regions.is_empty());
 }
 
 #[test]

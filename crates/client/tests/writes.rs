@@ -4,10 +4,10 @@ mod fixture;
 
 use std::time::Duration;
 
-use fixture::{FakeNode, MIB, connect, name, options, pattern, until};
+use fixture::{FakeNode, MIB, Request, connect, name, options, pattern, until};
 use forebay_client::{Client, ClientOptions, ItemRange, PutOptions, PutSource};
 use forebay_core::Kind;
-use forebay_core::wire::Request;
+use forebay_wire::writes;
 
 #[test]
 fn a_slice_is_written_and_read_back() {
@@ -81,7 +81,7 @@ fn a_full_arena_is_waited_for_and_busy_when_time_is_up() {
         books
             .log
             .iter()
-            .filter(|request| matches!(request, Request::Allocate { .. }))
+            .filter(|request| matches!(request, Request::Writes(writes::Request::Allocate { .. })))
             .count()
     };
     let before = asked(&node);
@@ -103,7 +103,7 @@ fn a_buffer_of_another_client_is_refused() {
 
 fn parts_of(node: &FakeNode) -> usize {
     let books = node.books();
-    let is_part = |request: &&Request| matches!(request, Request::WritePart(_));
+    let is_part = |request: &&Request| matches!(request, Request::Writes(writes::Request::WritePart(_)));
     books.log.iter().filter(is_part).count()
 }
 

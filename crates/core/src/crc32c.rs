@@ -1,8 +1,9 @@
 //! CRC32C, the checksum of blocks, frames and records.
 //!
-//! One place decides who computes it. `crc-fast` folds with carry-less multiplication where the CPU has it, which is twice as fast as the
-//! `crc32` instruction: a block that is checked on its way to a socket then costs little more than the copy that follows. Older CPUs
-//! get that instruction or a table, with the same result.
+//! One place decides who computes it. `crc-fast` folds with carry-less multiplication where the CPU has it,
+//! which is twice as fast as the `crc32` instruction: a block that is checked on its way to a socket then
+//! costs little more than the copy that follows. Older CPUs get that instruction or a table, with the same
+//! result.
 
 use crc_fast::{CrcAlgorithm, Digest};
 

@@ -131,7 +131,8 @@ struct Inner {
 }
 
 impl Error {
-    /// Makes an error; the message is lower case, without a full stop, and says what to do where that is known.
+    /// Makes an error; the message is lower case, without a full stop, and says what to do where that is
+    /// known.
     #[must_use]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
@@ -151,7 +152,7 @@ impl Error {
 
     /// Adds a context pair whose name came over the wire.
     #[must_use]
-    pub(crate) fn with_owned(mut self, name: String, value: String) -> Self {
+    pub fn with_owned(mut self, name: String, value: String) -> Self {
         self.0.context.push((name.into(), value));
         self
     }
@@ -177,7 +178,7 @@ impl Error {
         Self::new(kind, message).caused_by(source)
     }
 
-    /// What went wrong.
+    /// Returns what went wrong.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
@@ -197,7 +198,7 @@ impl Error {
             .map(|(name, value)| (&**name, value.as_str()))
     }
 
-    /// Whether the same call may succeed later without the caller changing anything.
+    /// Returns whether the same call may succeed later without the caller changing anything.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(

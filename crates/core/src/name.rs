@@ -78,7 +78,7 @@ impl ObjectKey {
         &self.0
     }
 
-    /// Whether the key belongs to our own documents.
+    /// Returns whether the key belongs to our own documents.
     #[must_use]
     pub fn is_reserved(&self) -> bool {
         self.0.starts_with(RESERVED_PREFIX) || &*self.0 == ".forebay"

@@ -46,13 +46,13 @@ impl fmt::Display for PageIndex {
     }
 }
 
-/// How many pages an object of this size has.
+/// Returns how many pages an object of this size has.
 #[must_use]
 pub const fn page_count(object_bytes: u64) -> u64 {
     object_bytes.div_ceil(PAGE_BYTES)
 }
 
-/// How many bytes the page has; 0 past the end of the object.
+/// Returns how many bytes the page has; 0 past the end of the object.
 #[must_use]
 pub fn page_bytes(object_bytes: u64, page: PageIndex) -> u64 {
     page.range(object_bytes).map_or(0, ByteRange::len)
@@ -101,19 +101,19 @@ impl BlockMask {
         Self(self.0 & !other.0)
     }
 
-    /// Whether every block of `other` is in `self`.
+    /// Returns whether every block of `other` is in `self`.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
-    /// Whether there is no block.
+    /// Returns whether there is no block.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// How many blocks.
+    /// Returns how many blocks.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0.count_ones()

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{BLOCK_BYTES, Error, Kind, PAGE_BYTES, PageIndex, Result};
+use crate::{Error, Kind, PAGE_BYTES, PageIndex, Result};
 
 /// The bytes `start..end` of an object; there is at least one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,14 +44,14 @@ impl ByteRange {
         self.end
     }
 
-    /// How many bytes; at least one.
+    /// Returns how many bytes; at least one.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a range is never empty")]
     pub const fn len(self) -> u64 {
         self.end - self.start
     }
 
-    /// What both have, if anything.
+    /// Returns what both have, if anything.
     #[must_use]
     pub fn intersect(self, other: Self) -> Option<Self> {
         let (start, end) = (self.start.max(other.start), self.end.min(other.end));
@@ -65,19 +65,6 @@ impl ByteRange {
             start: self.start.min(other.start),
             end: self.end.max(other.end),
         }
-    }
-
-    /// The range grown to block borders, but not past the end of the object.
-    #[must_use]
-    pub fn align_to_blocks(self, object_bytes: u64) -> Self {
-        let start = self.start - self.start % BLOCK_BYTES;
-        let end = self
-            .end
-            .div_ceil(BLOCK_BYTES)
-            .saturating_mul(BLOCK_BYTES)
-            .min(object_bytes)
-            .max(self.end);
-        Self { start, end }
     }
 
     /// The pages that hold at least one byte of the range.
@@ -111,15 +98,6 @@ mod tests {
         assert!(ByteRange::new(5, 5).is_err());
         assert!(ByteRange::new(6, 5).is_err());
         assert_eq!(ByteRange::whole(0), None);
-    }
-
-    #[test]
-    fn block_alignment_stops_at_the_object_end() {
-        let range = ByteRange::new(BLOCK_BYTES + 1, BLOCK_BYTES + 2).unwrap();
-        assert_eq!(
-            range.align_to_blocks(BLOCK_BYTES + 10),
-            ByteRange::new(BLOCK_BYTES, BLOCK_BYTES + 10).unwrap()
-        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Where the socket of a node lies when nobody says it: one rule for the node that makes it and the clients that look for it.
+//! Where the socket of a node lies when nobody says it: one rule for the node that makes it and the clients
+//! that look for it.
 //!
 //! `$XDG_RUNTIME_DIR/forebay.sock`, else `/run/user/UID/forebay.sock` if that folder is there, else
-//! `$TMPDIR/forebay-UID/forebay.sock`. The last one lies where everybody may write, so its folder must be the user's own and
-//! closed to others ([`check_socket_folder`]); whoever else made it first could otherwise play the node.
+//! `$TMPDIR/forebay-UID/forebay.sock`. The last one lies where everybody may write, so its folder must be the
+//! user's own and closed to others ([`check_socket_folder`]); whoever else made it first could otherwise play
+//! the node.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -64,8 +66,8 @@ pub fn make_socket_folder(socket: &Path) -> Result<()> {
     check_socket_folder(socket)
 }
 
-/// Whether the folder of the default socket is the user's own: owner right, closed to others, no link. A missing one is fine,
-/// there is just no node.
+/// Returns whether the folder of the default socket is the user's own: owner right, closed to others, no
+/// link. A missing one is fine, there is just no node.
 pub fn check_socket_folder(socket: &Path) -> Result<()> {
     let Some(folder) = socket.parent() else {
         return Ok(());

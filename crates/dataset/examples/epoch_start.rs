@@ -1,5 +1,5 @@
-//! What the start of an epoch over 10^9 samples costs, as `cargo xtask bench dataset` reads it: one JSON object per line with seconds
-//! and MiB. 100,000 shards, the window shuffle; each run makes its plan anew.
+//! What the start of an epoch over 10^9 samples costs, as `cargo xtask bench dataset` reads it: one JSON
+//! object per line with seconds and MiB. 100,000 shards, the window shuffle; each run makes its plan anew.
 
 use std::fs;
 use std::hint::black_box;

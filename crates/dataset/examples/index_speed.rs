@@ -1,8 +1,9 @@
-//! How fast shards are indexed: GB per second of one core, CRC32C and grouping included, with and without SHA-256; and how
-//! fast an index of a thousand million samples opens and answers.
+//! How fast shards are indexed: GB per second of one core, CRC32C and grouping included, with and without
+//! SHA-256; and how fast an index of a thousand million samples opens and answers.
 //!
-//! `cargo run --release -p forebay-dataset --example index_speed`. Shards are made in memory: 52 KB images with a label in tar (headers of
-//! ustar), the same images as TFRecord, tokens of 4 KB; pushed in pieces of 1 MiB, as they come from a lake.
+//! `cargo run --release -p forebay-dataset --example index_speed`. Shards are made in memory: 52 KB images
+//! with a label in tar (headers of ustar), the same images as TFRecord, tokens of 4 KB; pushed in pieces of 1
+//! MiB, as they come from a lake.
 #![allow(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::time::{Duration, Instant};
@@ -72,7 +73,8 @@ fn scan(format: Format, bytes: &[u8], with_sha256: bool) -> Result<(Duration, u6
     Ok((took, Index::from_bytes(index)?.len(), index_bytes))
 }
 
-/// 100,000 shards of 10,000 samples; the places of all shards are the same, so that the example needs little memory.
+/// 100,000 shards of 10,000 samples; the places of all shards are the same, so that the example needs little
+/// memory.
 fn open_and_ask() -> Result<()> {
     const SHARDS: u32 = 100_000;
     const SAMPLES: u64 = 10_000;

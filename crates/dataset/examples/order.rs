@@ -1,7 +1,8 @@
 //! What an order costs: `cargo run --release -p forebay-dataset --example order`.
 //!
-//! Prints, for a thousand million samples in a hundred thousand shards: the time to the first sample, the time per sample of walking on,
-//! of a single question in either direction, the memory, and how well the samples are mixed.
+//! Prints, for a thousand million samples in a hundred thousand shards: the time to the first sample, the
+//! time per sample of walking on, of a single question in either direction, the memory, and how well the
+//! samples are mixed.
 
 use std::fs;
 use std::hint::black_box;

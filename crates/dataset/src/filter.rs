@@ -1,9 +1,10 @@
-//! Which samples are wanted: conditions on columns, as pyarrow's `filters` has them.
+//! Filters of samples: conditions on columns, as pyarrow's `filters` has them.
 //!
-//! A [`Filter`] holds if all conditions of one of its groups hold. A value that is null, or that cannot be compared, satisfies no condition. Beside values it
-//! can be asked about bounds ([`Condition::may_hold`]): the smallest and largest value of many rows tell whether one of them could satisfy it, so that row
-//! groups and pages are passed over unread. Dates and times are compared with text in ISO 8601 (`filter/time.rs`), decimal numbers by their digits
-//! (`filter/decimal.rs`).
+//! A [`Filter`] holds if all conditions of one of its groups hold. A value that is null, or that cannot be
+//! compared, satisfies no condition. Beside values it can be asked about bounds ([`Condition::may_hold`]):
+//! the smallest and largest value of many rows tell whether one of them could satisfy it, so that row groups
+//! and pages are passed over unread. Dates and times are compared with text in ISO 8601 (`filter/time.rs`),
+//! decimal numbers by their digits (`filter/decimal.rs`).
 
 mod decimal;
 mod time;
@@ -21,7 +22,7 @@ use crate::parquet::{ValueKind, half};
 /// Conditions of a filter, at most.
 const CONDITIONS_MAX: usize = 1024;
 
-/// How a value is compared.
+/// A comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operator {
     /// `==`
@@ -136,7 +137,8 @@ impl Scalar {
         }
     }
 
-    /// The same in the terms of a column: a date as days, a time as ticks since 1970, numbers for decimals as digits.
+    /// The same in the terms of a column: a date as days, a time as ticks since 1970, numbers for decimals as
+    /// digits.
     fn in_terms_of(&self, kind: ValueKind) -> Result<Self> {
         let per_second = match kind {
             ValueKind::Decimal(_) => return Ok(self.in_digits().map_or(self.clone(), Self::Decimal)),
@@ -155,7 +157,8 @@ impl Scalar {
         })
     }
 
-    /// Refuses a value that is of another kind than those of a column: nothing would ever match, and nobody would know why.
+    /// Refuses a value that is of another kind than those of a column: nothing would ever match, and nobody
+    /// would know why.
     fn check_against(&self, kind: ValueKind) -> Result<()> {
         let is_number = matches!(self, Self::Int(_) | Self::Float(_) | Self::Decimal(_));
         let message = match kind {
@@ -205,14 +208,14 @@ fn signed(bytes: &[u8]) -> Option<i128> {
 pub struct Condition {
     /// The column.
     pub column: String,
-    /// How.
+    /// Its comparison.
     pub operator: Operator,
     /// With what; several for `in` and `not in`, else one.
     pub values: Vec<Scalar>,
 }
 
 impl Condition {
-    /// Whether a value satisfies it.
+    /// Returns whether a value satisfies it.
     #[must_use]
     pub fn holds(&self, value: &Scalar) -> bool {
         let each = || self.values.iter().map(|other| value.compare(other));
@@ -237,7 +240,7 @@ impl Condition {
         self.values.iter().all(|other| kind(other) == kind(value))
     }
 
-    /// Whether some value between these could satisfy it.
+    /// Returns whether some value between these could satisfy it.
     #[must_use]
     pub fn may_hold(&self, low: &Scalar, high: &Scalar) -> bool {
         use Ordering::{Equal, Greater, Less};
@@ -321,7 +324,7 @@ impl Filter {
         Ok(found)
     }
 
-    /// Whether it holds for a sample with these values.
+    /// Returns whether it holds for a sample with these values.
     pub fn holds(&self, mut value: impl FnMut(&str) -> Option<Scalar>) -> bool {
         self.groups.iter().any(|group| {
             group

@@ -1,7 +1,9 @@
-//! Indexes that other tools have left beside the data: wids' JSON for WebDataset, DALI's `.idx` for tar and TFRecord.
+//! Indexes that other tools have left beside the data: wids' JSON for WebDataset, DALI's `.idx` for tar and
+//! TFRecord.
 //!
-//! They save a scan, or tell which shards there are. None of them has checksums, so what they give has none either: places are
-//! usable at once, and a scan adds the rest later. The `index.json` of MDS is in `mds/index_json.rs`.
+//! They save a scan, or tell which shards there are. None of them has checksums, so what they give has none
+//! either: places are usable at once, and a scan adds the rest later. The `index.json` of MDS is in
+//! `mds/index_json.rs`.
 
 use forebay_core::{Error, Kind, Result};
 use serde::Deserialize;
@@ -15,21 +17,21 @@ use crate::{tar, tfrecord};
 /// The longest document that is read.
 pub const DOCUMENT_BYTES_MAX: usize = 1 << 30;
 
-/// What DALI's index of a tar starts with if it has names of members, and so keys of samples.
+/// Prefix of DALI's index of a tar if it has names of members, and so keys of samples.
 pub const DALI_WITH_NAMES: &[u8] = b"v1.2";
 /// Said of an index that is about another shard.
 pub const DOES_NOT_FIT: &str =
     "the index beside the shard does not fit it; make it again, or let the shard be indexed";
 
 /// Takes the samples of somebody else's index, as far as they lie inside of the shard.
-pub struct Places {
+pub struct ForeignIndexSink {
     builder: ShardIndexBuilder,
     shard_bytes: u64,
     /// Place and size of the first field of every sample.
     first: Vec<(u64, u64)>,
 }
 
-impl Places {
+impl ForeignIndexSink {
     /// For a shard of so many bytes.
     #[must_use]
     pub fn new(builder: ShardIndexBuilder, shard_bytes: u64) -> Self {
@@ -47,14 +49,14 @@ impl Places {
         each.filter_map(|at| self.first.get(at).copied())
     }
 
-    /// What was collected.
+    /// Returns what was collected.
     #[must_use]
     pub fn into_builder(self) -> ShardIndexBuilder {
         self.builder
     }
 }
 
-impl SampleSink for Places {
+impl SampleSink for ForeignIndexSink {
     fn sample(&mut self, sample: &SampleRecord<'_>) -> Result<()> {
         let ends = sample
             .fields
@@ -69,7 +71,7 @@ impl SampleSink for Places {
     }
 }
 
-/// How many bytes in front of a sample's first field tell whether it is there.
+/// Returns how many bytes in front of a sample's first field tell whether it is there.
 #[must_use]
 pub fn header_bytes(format: Format) -> u64 {
     match format {
@@ -78,7 +80,7 @@ pub fn header_bytes(format: Format) -> u64 {
     }
 }
 
-/// Whether these bytes are the header of something that long. Errors: `Corrupt`.
+/// Returns whether these bytes are the header of something that long. Errors: `Corrupt`.
 pub fn check_header(format: Format, header: &[u8], bytes: u64) -> Result<()> {
     let found = match format {
         Format::Tar => tar::member_bytes(header),
@@ -93,9 +95,9 @@ pub fn check_header(format: Format, header: &[u8], bytes: u64) -> Result<()> {
 /// A shard as wids lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WidsShard {
-    /// Where it lies; relative to the document unless it is a URL.
+    /// Its URL; relative to the document unless it has a scheme.
     pub url: String,
-    /// How many samples it has.
+    /// Its samples.
     #[serde(rename = "nsamples")]
     pub samples: u64,
     /// Its size, if the document says so.
@@ -126,7 +128,8 @@ pub fn wids(document: &[u8]) -> Result<Vec<WidsShard>> {
     Ok(wids.shardlist)
 }
 
-/// Reads DALI's index of a tar shard (`wds2idx`, versions 1.1 and 1.2): places of all fields, without checksums.
+/// Reads DALI's index of a tar shard (`wds2idx`, versions 1.1 and 1.2): places of all fields, without
+/// checksums.
 ///
 /// Errors: `Corrupt` with the number of the line.
 pub fn dali_tar(document: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
@@ -184,7 +187,8 @@ fn dali_sample(line: &str, has_names: bool, sink: &mut dyn SampleSink) -> Result
     sink.sample(&sample).map_err(Some)
 }
 
-/// Reads DALI's index of a TFRecord file (`tfrecord2idx`): lines of `offset length`, frames included. No checksums.
+/// Reads DALI's index of a TFRecord file (`tfrecord2idx`): lines of `offset length`, frames included. No
+/// checksums.
 ///
 /// Errors: `Corrupt` with the number of the line.
 pub fn dali_tfrecord(document: &[u8], sink: &mut dyn SampleSink) -> Result<()> {

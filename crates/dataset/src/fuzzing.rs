@@ -1,7 +1,7 @@
 //! Entry points for fuzzing: each takes any bytes and panics if a promise about them does not hold.
 //!
-//! Not part of the API. `fuzz/` drives them with libFuzzer, `tests/fuzz_corpus.rs` with the committed corpus and with
-//! mutations of it.
+//! Not part of the API. `fuzz/` drives them with libFuzzer, `fuzzing/tests.rs` with the committed corpus
+//! and with mutations of it.
 
 mod formats;
 
@@ -13,7 +13,8 @@ pub use formats::{
 
 use crate::tar::{BLOCK_BYTES, Member, MemberKind, TarIndex, TarIndexLimits, TarScanner, Want};
 
-/// A tar archive, as it is and with the checksums of all its blocks made right, so that what lies behind them is reached.
+/// A tar archive, as it is and with the checksums of all its blocks made right, so that what lies behind them
+/// is reached.
 ///
 /// # Panics
 /// If it matters how the archive is cut into pieces, or if a member lies outside of it or over another one.
@@ -78,3 +79,6 @@ fn scan(archive: &[u8], piece_bytes: usize) -> Result<Vec<Member>> {
     assert_eq!(scanner.want(), Want::End);
     Ok(members)
 }
+
+#[cfg(test)]
+mod tests;

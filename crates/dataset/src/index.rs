@@ -1,13 +1,15 @@
 //! One index for every format: for each sample its shard, the byte ranges of its fields and their CRC32C.
 //!
-//! Life cycle: every shard is scanned once (`scan.rs`), which gives a [`ShardIndex`]; an [`IndexBuilder`] joins those of all shards into
-//! the bytes of an index, which lie beside the data; [`Index::from_bytes`] opens them, mapped or in memory. When one shard was
-//! replaced, its `ShardIndex` is made anew and the others are taken from the old index as they are ([`Index::shard_index`]).
+//! Life cycle: every shard is scanned once (`scan.rs`), which gives a [`ShardIndex`]; an [`IndexBuilder`]
+//! joins those of all shards into the bytes of an index, which lie beside the data; [`Index::from_bytes`]
+//! opens them, mapped or in memory. When one shard was replaced, its `ShardIndex` is made anew and the others
+//! are taken from the old index as they are ([`Index::shard_index`]).
 //!
-//! An index is a head (shards, and where the pieces are) and pieces of up to 65,536 samples each (`piece.rs`). Opening reads the head
-//! only: its cost depends on the number of shards, not of samples. A piece is checked against its CRC when a sample of it is asked
-//! for the first time. Nothing in an index is trusted: what does not fit is `Corrupt` or `InvalidInput`, never a panic, and
-//! memory is never taken by what a number claims. Format: docs/formats/dataset-index.md.
+//! An index is a head (shards, and where the pieces are) and pieces of up to 65,536 samples each
+//! (`piece.rs`). Opening reads the head only: its cost depends on the number of shards, not of samples. A
+//! piece is checked against its CRC when a sample of it is asked for the first time. Nothing in an index is
+//! trusted: what does not fit is `Corrupt` or `InvalidInput`, never a panic, and memory is never taken by
+//! what a number claims. Format: docs/formats/dataset-index.md.
 
 mod builder;
 mod bytes;
@@ -32,7 +34,7 @@ pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub struct Index {
     head: Head,
     bytes: SharedBytes,
-    /// How to read each piece, filled when it was checked.
+    /// Layout of each piece, filled when it was checked.
     layouts: Box<[OnceLock<Box<PieceLayout>>]>,
 }
 
@@ -48,7 +50,8 @@ impl std::fmt::Debug for Index {
 impl Index {
     /// Opens an index; reads its head and nothing else.
     ///
-    /// Errors: `InvalidInput` if this is not an index, `Unsupported` for another version, `Corrupt` if it is damaged or cut.
+    /// Errors: `InvalidInput` if this is not an index, `Unsupported` for another version, `Corrupt` if it is
+    /// damaged or cut.
     pub fn from_bytes(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Result<Self> {
         let bytes: SharedBytes = Arc::new(bytes);
         let head = Head::parse(Arc::clone(&bytes))?;
@@ -68,19 +71,19 @@ impl Index {
         &self.head
     }
 
-    /// How many samples there are.
+    /// Returns how many samples there are.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.head.samples()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many shards there are.
+    /// Returns how many shards there are.
     #[must_use]
     pub fn shard_count(&self) -> u32 {
         self.head.shard_count()
@@ -91,7 +94,7 @@ impl Index {
         self.head.shard(number)
     }
 
-    /// Where sample `number` lies: one search among the pieces, then constant time.
+    /// Returns where sample `number` lies: one search among the pieces, then constant time.
     ///
     /// Errors: `OutOfRange`; `Corrupt` if its piece is damaged or the sample would lie outside of its shard.
     pub fn sample(&self, number: u64) -> Result<Sample<'_>> {
@@ -151,7 +154,7 @@ impl Index {
             .transpose()
     }
 
-    /// What was built from one shard, to be joined into another index as it is.
+    /// Returns what was built from one shard, to be joined into another index as it is.
     pub fn shard_index(&self, number: u32) -> Result<ShardIndex> {
         let shard = self.head.shard(number)?;
         let mut pieces = Vec::new();
@@ -195,7 +198,7 @@ impl Index {
     }
 }
 
-/// Which sample of its piece this is.
+/// Returns which sample of its piece this is.
 fn at(record: &PieceRecord, sample: u64) -> u32 {
     u32::try_from(sample - record.first_sample).unwrap_or(u32::MAX)
 }

@@ -1,7 +1,7 @@
 //! JSON lines: one line is one sample, with the byte range of the line without its newline as field `json`.
 //!
-//! Lines are not parsed, so any length passes through without being held. Lines of nothing but white space are no samples. A last line
-//! without a newline counts.
+//! Lines are not parsed, so any length passes through without being held. Lines of nothing but white space
+//! are no samples. A last line without a newline counts.
 
 use forebay_core::{Result, crc32c};
 
@@ -14,7 +14,7 @@ pub const FIELD: &str = "json";
 /// Finds the lines of a file.
 #[derive(Debug, Default)]
 pub struct JsonlScanner {
-    /// Where the line that is read now starts.
+    /// Start of the line that is read now.
     start: u64,
     bytes: u64,
     crc: u32,

@@ -1,8 +1,8 @@
 //! Datasets as they lie in a lake: what is in a shard, and where.
 //!
-//! Everything here is pure: bytes go in, places come out; reading is the caller's business. Read `scan.rs` (one pass over a shard of any
-//! [`shard::Format`]), then `index.rs` (what is kept of it), then the file of a format; `order.rs` says which sample comes when, `manifest.rs` whether data is what
-//! it was.
+//! Everything here is pure: bytes go in, places come out; reading is the caller's business. Read `scan.rs`
+//! (one pass over a shard of any [`shard::Format`]), then `index.rs` (what is kept of it), then the file of a
+//! format; `order.rs` says which sample comes when, `manifest.rs` whether data is what it was.
 //!
 //! ```
 //! use forebay_dataset::index::{Index, IndexBuilder};
@@ -46,6 +46,7 @@
 
 pub mod filter;
 pub mod foreign;
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;

@@ -1,9 +1,11 @@
-//! `SHA256SUMS`: which bytes a dataset is made of, in a file that `sha256sum -c` understands, and who says so.
+//! `SHA256SUMS`: which bytes a dataset is made of, in a file that `sha256sum -c` understands, and who says
+//! so.
 //!
-//! A [`Manifest`] is a sorted list of names and SHA-256 digests. Whoever reads the objects pushes their bytes through a [`Hasher`] and
-//! reports each digest to a [`Check`], which says of every file whether it is as it was, changed, missing or extra. A
-//! [`SecretKey`] signs the text of the manifest (ed25519); a [`PublicKey`] that the user trusts verifies it. So poisoned training data
-//! is found even if the attacker can write to the lake, manifest included.
+//! A [`Manifest`] is a sorted list of names and SHA-256 digests. Whoever reads the objects pushes their bytes
+//! through a [`Hasher`] and reports each digest to a [`Check`], which says of every file whether it is as it
+//! was, changed, missing or extra. A [`SecretKey`] signs the text of the manifest (ed25519); a [`PublicKey`]
+//! that the user trusts verifies it. So poisoned training data is found even if the attacker can write to the
+//! lake, manifest included.
 //!
 //! Nothing here reads files. docs/formats/dataset-manifest.md has the formats.
 //!
@@ -51,7 +53,8 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The manifest of these files; names are relative to the folder of the manifest, a `./` before them is dropped.
+    /// The manifest of these files; names are relative to the folder of the manifest, a `./` before them is
+    /// dropped.
     ///
     /// # Errors
     /// `InvalidInput` if a name is empty, too long, comes twice or leads out of the folder.
@@ -66,7 +69,8 @@ impl Manifest {
     /// Reads the text of a manifest.
     ///
     /// # Errors
-    /// `InvalidInput` if it is not what `sha256sum` writes, or for the reasons of [`Manifest::new`]; the message has the line.
+    /// `InvalidInput` if it is not what `sha256sum` writes, or for the reasons of [`Manifest::new`]; the
+    /// message has the line.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let mut manifest = Self::default();
         for line in text::lines(text) {

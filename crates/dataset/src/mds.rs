@@ -1,12 +1,14 @@
 //! MDS, the shards of MosaicML's `streaming`.
 //!
-//! A shard is: u32 number of samples, u32 offsets of all samples and of the end, a JSON document that names the columns, then the samples. A
-//! sample is one u32 per column of variable size, then the bytes of all columns, in the order of the document. The scanner gives every
-//! sample with one field per column. `index_json.rs` reads the `index.json` of a dataset, `encoding.rs` decodes the bytes of a column, `hashes.rs`
-//! checks what the `index.json` says about a shard.
+//! A shard is: u32 number of samples, u32 offsets of all samples and of the end, a JSON document that names
+//! the columns, then the samples. A sample is one u32 per column of variable size, then the bytes of all
+//! columns, in the order of the document. The scanner gives every sample with one field per column.
+//! `index_json.rs` reads the `index.json` of a dataset, `encoding.rs` decodes the bytes of a column,
+//! `hashes.rs` checks what the `index.json` says about a shard.
 //!
-//! Limits: offsets have 32 bits, so a shard is below 4 GiB; the table of offsets is held while the shard streams by (4 bytes a
-//! sample; of a compressed shard, which could unpack to any table, up to [`PACKED_SAMPLES_MAX`] samples), the document up to 1 MiB.
+//! Limits: offsets have 32 bits, so a shard is below 4 GiB; the table of offsets is held while the shard
+//! streams by (4 bytes a sample; of a compressed shard, which could unpack to any table, up to
+//! [`PACKED_SAMPLES_MAX`] samples), the document up to 1 MiB.
 
 mod encoding;
 mod hashes;
@@ -22,7 +24,7 @@ pub use hashes::{Checked, MdsHasher};
 pub use index_json::{INDEX_JSON_BYTES_MAX, MdsFile, MdsIndex, MdsShard};
 
 use crate::index::{FIELDS_MAX, Field, SampleRecord};
-use crate::scan::{Gather, Running, SampleSink, ShardScanner};
+use crate::scan::{Accumulator, SampleSink, ShardScanner, StreamingCrc};
 
 /// The longest document inside a shard that is read.
 pub const CONFIG_BYTES_MAX: usize = 1 << 20;
@@ -72,8 +74,8 @@ pub struct MdsScanner {
     shard_bytes: Option<u64>,
     samples_max: u32,
     at: u64,
-    gather: Gather,
-    state: State,
+    accumulator: Accumulator,
+    state: ShardState,
     columns: Option<MdsColumns>,
     /// Ends of samples, the last one first.
     ends: Vec<u32>,
@@ -82,12 +84,12 @@ pub struct MdsScanner {
     done: Vec<(u64, u32)>,
 }
 
-enum State {
+enum ShardState {
     Count,
     Offsets { samples: u32 },
     Config { bytes: usize },
     Sizes,
-    Column { running: Running },
+    Column { crc: StreamingCrc },
     End,
 }
 
@@ -99,8 +101,8 @@ impl MdsScanner {
             shard_bytes,
             samples_max: u32::MAX,
             at: 0,
-            gather: Gather::default(),
-            state: State::Count,
+            accumulator: Accumulator::default(),
+            state: ShardState::Count,
             columns: None,
             ends: Vec::new(),
             sizes: Vec::new(),
@@ -126,18 +128,18 @@ impl MdsScanner {
     /// One thing, if all of it is there. The answer is whether it was.
     fn step(&mut self, input: &mut &[u8], sink: &mut dyn SampleSink) -> Result<bool> {
         match &mut self.state {
-            State::Count => self.read_count(input),
-            State::Offsets { samples } => {
+            ShardState::Count => self.read_count(input),
+            ShardState::Offsets { samples } => {
                 let samples = *samples;
                 self.read_offsets(samples, input)
             }
-            State::Config { bytes } => {
+            ShardState::Config { bytes } => {
                 let bytes = *bytes;
                 self.read_config(bytes, input)
             }
-            State::Sizes => self.read_sizes(input, sink),
-            State::Column { running } => {
-                let Some(crc) = running.take(input) else {
+            ShardState::Sizes => self.read_sizes(input, sink),
+            ShardState::Column { crc } => {
+                let Some(crc) = crc.take(input) else {
                     return Ok(false);
                 };
                 let column = self.done.len();
@@ -146,17 +148,17 @@ impl MdsScanner {
                 self.next_column(sink)?;
                 Ok(true)
             }
-            State::End if input.is_empty() => Ok(false),
-            State::End => Err(damaged("has bytes behind its last sample")),
+            ShardState::End if input.is_empty() => Ok(false),
+            ShardState::End => Err(damaged("has bytes behind its last sample")),
         }
     }
 
     fn read_count(&mut self, input: &mut &[u8]) -> Result<bool> {
-        let Some(bytes) = self.gather.fill(input, 4) else {
+        let Some(bytes) = self.accumulator.fill(input, 4) else {
             return Ok(false);
         };
         let samples = u32_at(bytes, 0);
-        self.gather.clear();
+        self.accumulator.clear();
         self.at = 4;
         let table_end = 4 * (u64::from(samples) + 2);
         if table_end > self.shard_bytes.unwrap_or(u32::MAX.into()) {
@@ -168,20 +170,20 @@ impl MdsScanner {
             let error = Error::new(Kind::Unsupported, message).with("samples", samples);
             return Err(error.with("samples_max", self.samples_max));
         }
-        self.state = State::Offsets { samples };
+        self.state = ShardState::Offsets { samples };
         Ok(true)
     }
 
     fn read_offsets(&mut self, samples: u32, input: &mut &[u8]) -> Result<bool> {
         let table_bytes = 4 * (samples as usize + 1);
-        let Some(table) = self.gather.fill(input, table_bytes) else {
+        let Some(table) = self.accumulator.fill(input, table_bytes) else {
             return Ok(false);
         };
         let offsets: Vec<u32> = table
             .chunks_exact(4)
             .map(|bytes| u32::from_le_bytes(bytes.try_into().expect("four bytes")))
             .collect();
-        self.gather.clear();
+        self.accumulator.clear();
         self.at += table_bytes as u64;
         let first = u64::from(offsets[0]);
         let last = u64::from(offsets[offsets.len() - 1]);
@@ -193,23 +195,23 @@ impl MdsScanner {
             return Err(damaged("has a document that is too long").with("bytes", config_bytes));
         }
         self.ends = offsets[1..].iter().rev().copied().collect();
-        self.state = State::Config { bytes: config_bytes };
+        self.state = ShardState::Config { bytes: config_bytes };
         Ok(true)
     }
 
     fn read_config(&mut self, bytes: usize, input: &mut &[u8]) -> Result<bool> {
-        let Some(config) = self.gather.fill(input, bytes) else {
+        let Some(config) = self.accumulator.fill(input, bytes) else {
             return Ok(false);
         };
         let columns: MdsColumns = serde_json::from_slice(config)
             .map_err(|why| damaged("has a document that cannot be read").caused_by(why))?;
         self.columns = Some(columns.check()?);
-        self.gather.clear();
+        self.accumulator.clear();
         self.at += bytes as u64;
         self.state = if self.ends.is_empty() {
-            State::End
+            ShardState::End
         } else {
-            State::Sizes
+            ShardState::Sizes
         };
         Ok(true)
     }
@@ -222,14 +224,14 @@ impl MdsScanner {
 
     fn read_sizes(&mut self, input: &mut &[u8], sink: &mut dyn SampleSink) -> Result<bool> {
         let Some(end) = self.ends.last().copied().map(u64::from) else {
-            self.state = State::End;
+            self.state = ShardState::End;
             return Ok(true);
         };
         let sizes_bytes = 4 * self.variable_columns();
         if self.at + sizes_bytes as u64 > end {
             return Err(self.wrong_sample());
         }
-        let Some(bytes) = self.gather.fill(input, sizes_bytes) else {
+        let Some(bytes) = self.accumulator.fill(input, sizes_bytes) else {
             return Ok(false);
         };
         self.sizes.clear();
@@ -238,7 +240,7 @@ impl MdsScanner {
             let size = fixed.or_else(|| variable.next().map(|bytes| u32_at(bytes, 0)));
             self.sizes.push(size.unwrap_or(0).into());
         }
-        self.gather.clear();
+        self.accumulator.clear();
         self.at += sizes_bytes as u64;
         if self.at + self.sizes.iter().sum::<u64>() != end {
             return Err(self.wrong_sample());
@@ -253,8 +255,8 @@ impl MdsScanner {
     fn next_column(&mut self, sink: &mut dyn SampleSink) -> Result<()> {
         while let Some(bytes) = self.sizes.get(self.done.len()) {
             if *bytes > 0 {
-                self.state = State::Column {
-                    running: Running::new(*bytes),
+                self.state = ShardState::Column {
+                    crc: StreamingCrc::new(*bytes),
                 };
                 return Ok(());
             }
@@ -276,9 +278,9 @@ impl MdsScanner {
             sink.sample(&SampleRecord::new(None, &fields))?;
         }
         self.state = if self.ends.is_empty() {
-            State::End
+            ShardState::End
         } else {
-            State::Sizes
+            ShardState::Sizes
         };
         Ok(())
     }
@@ -305,7 +307,7 @@ impl ShardScanner for MdsScanner {
 
     fn finish(&mut self, _sink: &mut dyn SampleSink) -> Result<()> {
         match self.state {
-            State::End => Ok(()),
+            ShardState::End => Ok(()),
             _ => Err(damaged("stops in the middle").with("offset", self.at)),
         }
     }

@@ -1,12 +1,15 @@
-//! The order of an epoch: which sample comes at which position, as a pure function of seed, epoch and position.
+//! The order of an epoch: which sample comes at which position, as a pure function of seed, epoch and
+//! position.
 //!
-//! [`Shape`] says what the dataset is, [`OrderOptions`] how it is shuffled; a [`Plan`] puts them together and gives an [`Order`] for
-//! each epoch. An order answers both ways (sample at a position, position of a sample), needs memory for the shards and not for the
-//! samples, and knows when a shard is needed. It does not know of ranks: a [`Split`] cuts its positions into steps and gives each
-//! rank its slice, so the order is the same for any number of them. A [`State`] is where one stands, in a few hundred bytes. A
+//! [`Shape`] says what the dataset is, [`OrderOptions`] how it is shuffled; a [`Plan`] puts them together and
+//! gives an [`Order`] for each epoch. An order answers both ways (sample at a position, position of a
+//! sample), needs memory for the shards and not for the samples, and knows when a shard is needed. It does
+//! not know of ranks: a [`Split`] cuts its positions into steps and gives each rank its slice, so the order
+//! is the same for any number of them. A [`OrderState`] is where one stands, in a few hundred bytes. A
 //! [`Mix`] interleaves several datasets.
 //!
-//! Nothing here reads, allocates per sample, or draws random numbers: docs/flows/dataset-order.md has the whole definition.
+//! Nothing here reads, allocates per sample, or draws random numbers: docs/flows/dataset-order.md has the
+//! whole definition.
 //!
 //! ```
 //! use forebay_dataset::order::{Fingerprint, OrderOptions, Plan, Shape, ShardSize, Shuffle, Window};
@@ -46,7 +49,7 @@ pub use plan::Plan;
 pub use quality::Quality;
 pub use shape::{Fingerprint, SAMPLES_MAX, Shape, ShardSize};
 pub use split::{Batch, Ranks, Split, Tail};
-pub use state::{MixState, STATE_VERSION, SourceState, State};
+pub use state::{MixState, OrderState, STATE_VERSION, SourceState};
 pub use subset::Subset;
 pub use uses::{Piece, Use};
 
@@ -54,7 +57,7 @@ pub use uses::{Piece, Use};
 pub const RUNS_MIN_DEFAULT: u32 = 16;
 const RUNS_MIN_MAX: u32 = 1 << 16;
 
-/// How an epoch is shuffled.
+/// Shuffle of an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Shuffle {
@@ -63,21 +66,22 @@ pub enum Shuffle {
     None,
     /// Every sample may come anywhere: the best mixing, and reads all over the lake.
     Global,
-    /// Runs of samples in random order, samples mixed inside a window of many runs: nearly as good, and reads in long stretches.
+    /// Runs of samples in random order, samples mixed inside a window of many runs: nearly as good, and reads
+    /// in long stretches.
     Window(Window),
 }
 
 /// The window of [`Shuffle::Window`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// How much is in a window.
+    /// Size of a window.
     pub span: Span,
-    /// A window mixes at least this many runs: shards are cut until it does. 1 leaves them whole, which only pays where
-    /// a shard can only be read from its start (compressed ones).
+    /// A window mixes at least this many runs: shards are cut until it does. 1 leaves them whole, which only
+    /// pays where a shard can only be read from its start (compressed ones).
     pub runs_min: u32,
 }
 
-/// How large a window is.
+/// Size of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Span {
@@ -122,7 +126,7 @@ impl Span {
     }
 }
 
-/// How much of the dataset an epoch takes.
+/// Share of the dataset that an epoch takes.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Take {
     /// All of it.
@@ -135,7 +139,7 @@ pub enum Take {
 }
 
 impl Take {
-    /// How many of so many samples.
+    /// Returns how many of so many samples.
     fn of(self, samples: u64) -> Result<u64> {
         let advice =
             "an epoch takes a fraction above 0 and at most 1, or at least one sample and at most all";
@@ -156,14 +160,14 @@ impl Take {
     }
 }
 
-/// What an order depends on, besides the dataset.
+/// Options of an order, besides the dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct OrderOptions {
     /// Another seed, another order.
     pub seed: u64,
-    /// How it is shuffled.
+    /// Its shuffle.
     pub shuffle: Shuffle,
-    /// How much of the dataset an epoch takes.
+    /// Share of the dataset that an epoch takes.
     pub take: Take,
 }
 

@@ -1,15 +1,18 @@
 //! Parquet: samples are rows, and what can be read on its own is a column chunk of a row group.
 //!
-//! Everything is known from the footer. The index keeps one run of samples per row group: its rows, the byte range of each column chunk
-//! as a field, and, where the file has them, the smallest and largest value of a column as the values `min(column)` and `max(column)`, so that a
-//! filter passes over row groups without reading them. Column chunks have no CRC32C here: they are read as pages, which have checksums of
-//! their own where the writer asked for them.
+//! Everything is known from the footer. The index keeps one run of samples per row group: its rows, the byte
+//! range of each column chunk as a field, and, where the file has them, the smallest and largest value of a
+//! column as the values `min(column)` and `max(column)`, so that a filter passes over row groups without
+//! reading them. Column chunks have no CRC32C here: they are read as pages, which have checksums of their own
+//! where the writer asked for them.
 //!
-//! Rows are read in three steps: the footer ([`ParquetFile`]), the pages of a column ([`PageTable`]), and what a page decodes to ([`Slab`]).
+//! Rows are read in three steps: the footer ([`ParquetFile`]), the pages of a column ([`PageTable`]), and
+//! what a page decodes to ([`Slab`]).
 //!
-//! [`index_footer`] is for a reader that fetches the end of a file; [`ParquetScanner`] for one that has the whole file streaming by. The
-//! footer is parsed by the `parquet` crate, whose numbers are compared with the file before they are used. Petastorm's tables are ordinary
-//! Parquet; its pickled schema is never looked at. Limits: footers up to [`FOOTER_BYTES_MAX`], no encryption.
+//! [`index_footer`] is for a reader that fetches the end of a file; [`ParquetScanner`] for one that has the
+//! whole file streaming by. The footer is parsed by the `parquet` crate, whose numbers are compared with the
+//! file before they are used. Petastorm's tables are ordinary Parquet; its pickled schema is never looked at.
+//! Limits: footers up to [`FOOTER_BYTES_MAX`], no encryption.
 
 mod bounds;
 mod decode;
@@ -47,7 +50,7 @@ pub const TAIL_BYTES: usize = 8;
 /// The longest footer that is read.
 pub const FOOTER_BYTES_MAX: usize = 32 << 20;
 
-/// How many bytes the footer of a file has, its tail included, from its last eight bytes.
+/// Returns how many bytes the footer of a file has, its tail included, from its last eight bytes.
 ///
 /// Errors: `InvalidInput` if this is not Parquet, `Unsupported` for an encrypted or very long footer.
 pub fn footer_bytes(tail: &[u8]) -> Result<usize> {
@@ -99,8 +102,8 @@ fn read_footer(end_of_file: &[u8], file_bytes: u64, sink: &mut dyn SampleSink) -
     emit(&ParquetFile::parse(end_of_file, file_bytes)?, sink)
 }
 
-/// Runs a part of the `parquet` crate that is known to panic on some hostile files; a panic is an error of the file. What would end the process
-/// instead is refused before (`thrift.rs`).
+/// Runs a part of the `parquet` crate that is known to panic on some hostile files; a panic is an error of
+/// the file. What would end the process instead is refused before (`thrift.rs`).
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(ParquetError::General(
@@ -146,7 +149,7 @@ fn rows(group: &RowGroupMetaData) -> Result<u32> {
     rows.ok_or_else(|| damaged("has a row group with a wrong number of rows"))
 }
 
-/// Where a column chunk lies. The crate's own `byte_range` panics on what a hostile file may say.
+/// Returns where a column chunk lies. The crate's own `byte_range` panics on what a hostile file may say.
 fn field<'a>(name: &'a str, chunk: &ColumnChunkMetaData, data_end: u64) -> Result<Field<'a>> {
     if chunk.file_path().is_some_and(|path| !path.is_empty()) {
         let message = "the Parquet file keeps columns in other files; write it as one file";

@@ -1,7 +1,9 @@
-//! The list of a part of a dataset, as `forebay dataset split` writes it and a dataset takes it: sample numbers, or names of shards.
+//! The list of a part of a dataset, as `forebay dataset split` writes it and a dataset takes it: sample
+//! numbers, or names of shards.
 //!
-//! Two lines of comment say what it is and which data it is of (docs/formats/dataset-pack.md); numbers mean nothing for other data, so a list without
-//! them is refused, and so is one of other shards or versions. Limits: [`PART_BYTES_MAX`] of text.
+//! Two lines of comment say what it is and which data it is of (docs/formats/dataset-pack.md); numbers mean
+//! nothing for other data, so a list without them is refused, and so is one of other shards or versions.
+//! Limits: [`PART_BYTES_MAX`] of text.
 
 use std::fmt::Write as _;
 
@@ -15,7 +17,7 @@ pub const PART_BYTES_MAX: usize = 1 << 30;
 const TITLE: &str = "# forebay split v1: ";
 const DATA: &str = "# dataset ";
 
-/// What a list names.
+/// Samples that a list names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Members {
     /// Sample numbers, ascending.
@@ -27,11 +29,11 @@ pub enum Members {
 /// A part of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartList {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The dataset that it is of.
     pub fingerprint: Fingerprint,
-    /// What is in it.
+    /// Its samples.
     pub members: Members,
 }
 
@@ -99,7 +101,8 @@ impl PartList {
         })
     }
 
-    /// The samples that it names in a dataset with this fingerprint and these shards: name and sample numbers of each.
+    /// The samples that it names in a dataset with this fingerprint and these shards: name and sample numbers
+    /// of each.
     ///
     /// Errors: `Changed` if it is of other data.
     pub fn subset(

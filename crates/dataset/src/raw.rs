@@ -1,8 +1,9 @@
 //! Raw files: every object is one sample, with its bytes as field `data`.
 //!
-//! A folder (or a part of one) becomes a shard of [`Layout::ObjectPerSample`]: the key of a sample is the name of its object below the
-//! folder, and the columns `version` and `label` say which version was indexed and what it shows. Labels come from the parent folder
-//! or from a manifest (`manifest.rs`). A listing is enough to build the index; who reads the objects anyway adds their CRC32C.
+//! A folder (or a part of one) becomes a shard of [`Layout::ObjectPerSample`]: the key of a sample is the
+//! name of its object below the folder, and the columns `version` and `label` say which version was indexed
+//! and what it shows. Labels come from the parent folder or from a manifest (`manifest.rs`). A listing is
+//! enough to build the index; who reads the objects anyway adds their CRC32C.
 
 mod manifest;
 
@@ -24,7 +25,7 @@ pub const VERSION_COLUMN: &str = "version";
 /// The column with labels.
 pub const LABEL_COLUMN: &str = "label";
 
-/// Where labels come from.
+/// Origin of labels.
 #[derive(Debug, Clone, Default)]
 pub enum Labels {
     /// There are none.

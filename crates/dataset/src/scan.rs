@@ -1,18 +1,19 @@
 //! One pass over a shard: bytes go in, in order; samples, their places and their checksums come out.
 //!
-//! [`ShardScan`] is what a caller drives: it hashes what is stored, decompresses what is compressed, lets the [`ShardScanner`] of the
-//! format find the samples, and collects them into a [`ShardIndex`]. Life cycle: `new`, `push` until all bytes have come, `finish`. Payloads
-//! are never held, only looked at as they pass; so an index is a by-product of the first read, and a scan costs little more than
-//! its CRC32C. Any piece size gives the same result.
+//! [`ShardScan`] is what a caller drives: it hashes what is stored, decompresses what is compressed, lets the
+//! [`ShardScanner`] of the format find the samples, and collects them into a [`ShardIndex`]. Life cycle:
+//! `new`, `push` until all bytes have come, `finish`. Payloads are never held, only looked at as they pass;
+//! so an index is a by-product of the first read, and a scan costs little more than its CRC32C. Any piece
+//! size gives the same result.
 
+mod accumulator;
 mod codec;
-mod running;
 
 use forebay_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
+pub(crate) use accumulator::{Accumulator, StreamingCrc};
 pub use codec::Decompressor;
-pub(crate) use running::{Gather, Running};
 
 use crate::index::{ColumnSpec, SampleRecord, ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use crate::jsonl::JsonlScanner;
@@ -59,20 +60,21 @@ pub trait ShardScanner: Send {
     fn finish(&mut self, sink: &mut dyn SampleSink) -> Result<()>;
 }
 
-/// How to scan a shard.
+/// Options of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanOptions {
     /// The format.
     pub format: Format,
-    /// How it is compressed; `None`: look at its first bytes.
+    /// Its codec; `None`: look at its first bytes.
     pub codec: Option<Codec>,
-    /// Bytes that a compressed shard has to unpack to, where a document says so; what has more or fewer is refused.
+    /// Bytes that a compressed shard has to unpack to, where a document says so; what has more or fewer is
+    /// refused.
     pub stream_bytes: Option<u64>,
-    /// Whether keys of samples are kept.
+    /// Keeps keys of samples.
     pub with_keys: bool,
-    /// Whether the SHA-256 of the shard is computed.
+    /// Computes the SHA-256 of the shard.
     pub with_sha256: bool,
-    /// How tokens are cut; needed for `npy` and `bin`.
+    /// Windows of tokens; needed for `npy` and `bin`.
     pub tokens: Option<TokenWindows>,
 }
 
@@ -102,11 +104,11 @@ pub struct ShardScan {
     received_bytes: u64,
     /// First bytes, until there are enough to tell the codec.
     first: Vec<u8>,
-    open: Option<Open>,
+    open: Option<OpenScan>,
     builder: ShardIndexBuilder,
 }
 
-struct Open {
+struct OpenScan {
     codec: Codec,
     decompressor: Option<Decompressor>,
     /// Bytes that it has decompressed, if that is known.
@@ -157,7 +159,7 @@ impl ShardScan {
         self.open()?.push(rest)
     }
 
-    fn open(&mut self) -> Result<Opened<'_>> {
+    fn open(&mut self) -> Result<OpenedScan<'_>> {
         let codec = self
             .options
             .codec
@@ -166,14 +168,14 @@ impl ShardScan {
             Codec::None => Some(self.record.bytes),
             _ => self.options.stream_bytes,
         };
-        let open = self.open.insert(Open {
+        let open = self.open.insert(OpenScan {
             codec,
             decompressor: Decompressor::new(codec)?,
             stream_bytes,
             scanner: scanner(&self.options, codec, stream_bytes)?,
         });
         open.push(&std::mem::take(&mut self.first), &mut self.builder)?;
-        Ok(Opened {
+        Ok(OpenedScan {
             open,
             builder: &mut self.builder,
         })
@@ -181,7 +183,8 @@ impl ShardScan {
 
     /// The index of the shard.
     ///
-    /// Errors: `Changed` if more or fewer bytes came than the shard has; `Corrupt` if it stops in the middle of something.
+    /// Errors: `Changed` if more or fewer bytes came than the shard has; `Corrupt` if it stops in the middle
+    /// of something.
     pub fn finish(mut self) -> Result<ShardIndex> {
         if self.received_bytes != self.record.bytes {
             let message = "not as many bytes came as the shard has; read it again";
@@ -217,18 +220,18 @@ impl ShardScan {
 }
 
 /// A scan that knows its codec.
-struct Opened<'a> {
-    open: &'a mut Open,
+struct OpenedScan<'a> {
+    open: &'a mut OpenScan,
     builder: &'a mut ShardIndexBuilder,
 }
 
-impl Opened<'_> {
+impl OpenedScan<'_> {
     fn push(self, bytes: &[u8]) -> Result<()> {
         self.open.push(bytes, self.builder)
     }
 }
 
-impl Open {
+impl OpenScan {
     fn push(&mut self, bytes: &[u8], builder: &mut ShardIndexBuilder) -> Result<()> {
         match &mut self.decompressor {
             None => self.scanner.push(bytes, builder),
@@ -253,7 +256,7 @@ fn other_length(expected: Option<u64>) -> Error {
     Error::new(Kind::Corrupt, message).with("expected", expected.unwrap_or_default())
 }
 
-/// How a shard is compressed, by its first bytes. What could be plain data of its format is plain.
+/// Returns how a shard is compressed, by its first bytes. What could be plain data of its format is plain.
 #[must_use]
 pub fn sniff(format: Format, first: &[u8]) -> Codec {
     let is_plain = match format {

@@ -1,14 +1,15 @@
-//! What is known of a shard as a whole: its name in the lake, its version, how it is packed.
+//! Facts about a shard as a whole: its name in the lake, its version, its format.
 //!
-//! A shard is one object with many samples, or ([`Layout::ObjectPerSample`]) a part of a folder in which every object is one
-//! sample. The values here are what an index keeps of it and what decides whether an index still fits.
+//! A shard is one object with many samples, or ([`Layout::ObjectPerSample`]) a part of a folder in which
+//! every object is one sample. The values here are what an index keeps of it and what decides whether an
+//! index still fits.
 
 use forebay_core::{Error, Kind, Result};
 
 /// The longest name of a shard, field or column, and the longest version, that an index takes.
 pub const NAME_BYTES_MAX: usize = 4096;
 
-/// How samples are packed into a shard.
+/// Format of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
@@ -68,7 +69,7 @@ impl Format {
         })
     }
 
-    /// What the name of an object suggests, compression endings aside; `None`: it could be anything.
+    /// Returns what the name of an object suggests, compression endings aside; `None`: it could be anything.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         let name = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
@@ -109,7 +110,7 @@ impl Format {
     }
 }
 
-/// How a shard is compressed as a whole. Places of an index then lie in the decompressed stream.
+/// Compression of a shard as a whole. Offsets of an index then lie in the decompressed stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Codec {
@@ -172,7 +173,7 @@ impl Codec {
     }
 }
 
-/// What the name of a shard stands for.
+/// Objects behind the name of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Layout {
     /// One object that holds all samples.
@@ -184,7 +185,8 @@ pub enum Layout {
 /// A shard as an index keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardRecord {
-    /// Its key in the lake, or relative to the dataset; for [`Layout::ObjectPerSample`] the folder, with its slash.
+    /// Its key in the lake, or relative to the dataset; for [`Layout::ObjectPerSample`] the folder, with its
+    /// slash.
     pub name: String,
     /// Bytes of the object; of all objects together if there is one per sample.
     pub bytes: u64,
@@ -192,13 +194,13 @@ pub struct ShardRecord {
     pub version: Option<String>,
     /// SHA-256 of the object; `None`: not computed.
     pub sha256: Option<[u8; 32]>,
-    /// How samples are packed.
+    /// Its format.
     pub format: Format,
-    /// How the object is compressed.
+    /// Its compression.
     pub codec: Codec,
     /// Bytes after decompression; the same as `bytes` if it is not compressed. Places are below it.
     pub stream_bytes: u64,
-    /// What the name stands for.
+    /// Objects behind the name.
     pub layout: Layout,
 }
 
@@ -225,7 +227,7 @@ impl ShardRecord {
         self
     }
 
-    /// Whether what is in the lake now is what was indexed.
+    /// Returns whether what is in the lake now is what was indexed.
     ///
     /// Errors: `Changed`, with the advice to index the shard again.
     pub fn check(&self, bytes: u64, version: Option<&str>) -> Result<()> {
@@ -245,7 +247,7 @@ impl ShardRecord {
             .with("version", version.unwrap_or(unknown)))
     }
 
-    /// Whether it is compressed as a whole, so that it can only be read from its start.
+    /// Returns whether it is compressed as a whole, so that it can only be read from its start.
     #[must_use]
     pub fn is_compressed(&self) -> bool {
         self.codec != Codec::None

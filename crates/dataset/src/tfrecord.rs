@@ -1,8 +1,9 @@
 //! TFRecord: framed records, each with checksums of its length and of its payload.
 //!
-//! A record is: u64 length, u32 masked CRC of those eight bytes, payload, u32 masked CRC of the payload. The scanner checks both and
-//! gives every record as a sample with one field, `record`. What is in a record is usually a protobuf `Example`; `example.rs` decodes it.
-//! A file may be compressed as a whole (gzip or zlib); then its index is good for reading in order only.
+//! A record is: u64 length, u32 masked CRC of those eight bytes, payload, u32 masked CRC of the payload. The
+//! scanner checks both and gives every record as a sample with one field, `record`. What is in a record is
+//! usually a protobuf `Example`; `example.rs` decodes it. A file may be compressed as a whole (gzip or zlib);
+//! then its index is good for reading in order only.
 
 mod example;
 
@@ -11,7 +12,7 @@ use forebay_core::{Error, Kind, Result, crc32c};
 pub use example::{Feature, Features, SequenceExample, decode_example, decode_sequence_example};
 
 use crate::index::{Field, SampleRecord};
-use crate::scan::{Gather, Running, SampleSink, ShardScanner};
+use crate::scan::{Accumulator, SampleSink, ShardScanner, StreamingCrc};
 
 /// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 12;
@@ -26,13 +27,7 @@ pub fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The CRC behind a stored checksum.
-#[must_use]
-pub fn unmasked(stored: u32) -> u32 {
-    stored.wrapping_sub(0xa282_ead8).rotate_left(15)
-}
-
-/// Whether these first bytes of a file are a record's, and not compressed.
+/// Returns whether these first bytes of a file are a record's, and not compressed.
 pub(crate) fn is_plain(first: &[u8]) -> bool {
     first
         .get(..HEADER_BYTES)
@@ -49,15 +44,15 @@ pub(crate) fn length(header: &[u8]) -> Option<u64> {
 /// Finds the records of a file.
 pub struct TfRecordScanner {
     file_bytes: Option<u64>,
-    /// Where the record that is read now starts.
+    /// Start of the record that is read now.
     at: u64,
-    gather: Gather,
-    state: State,
+    accumulator: Accumulator,
+    state: RecordState,
 }
 
-enum State {
+enum RecordState {
     Header,
-    Payload { bytes: u64, running: Running },
+    Payload { bytes: u64, crc: StreamingCrc },
     Footer { bytes: u64, crc: u32 },
 }
 
@@ -68,12 +63,12 @@ impl TfRecordScanner {
         Self {
             file_bytes,
             at: 0,
-            gather: Gather::default(),
-            state: State::Header,
+            accumulator: Accumulator::default(),
+            state: RecordState::Header,
         }
     }
 
-    fn begin(&self, header: &[u8]) -> Result<State> {
+    fn begin(&self, header: &[u8]) -> Result<RecordState> {
         let Some(bytes) = length(header) else {
             let message = match self.at {
                 0 => "this is not a TFRecord file: the checksum of its first length is wrong",
@@ -90,9 +85,9 @@ impl TfRecordScanner {
         if end.is_none_or(|end| end > end_max) {
             return Err(self.stops().with("record_bytes", bytes));
         }
-        Ok(State::Payload {
+        Ok(RecordState::Payload {
             bytes,
-            running: Running::new(bytes),
+            crc: StreamingCrc::new(bytes),
         })
     }
 
@@ -122,31 +117,28 @@ impl ShardScanner for TfRecordScanner {
     fn push(&mut self, mut bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
         loop {
             match &mut self.state {
-                State::Header => {
-                    let Some(header) = self.gather.fill(&mut bytes, HEADER_BYTES) else {
+                RecordState::Header => {
+                    let Some(header) = self.accumulator.fill(&mut bytes, HEADER_BYTES) else {
                         return Ok(());
                     };
                     let header: [u8; HEADER_BYTES] = header.try_into().expect("as many as were asked for");
-                    self.gather.clear();
+                    self.accumulator.clear();
                     self.state = self.begin(&header)?;
                 }
-                State::Payload {
-                    bytes: length,
-                    running,
-                } => {
-                    let Some(crc) = running.take(&mut bytes) else {
+                RecordState::Payload { bytes: length, crc } => {
+                    let Some(crc) = crc.take(&mut bytes) else {
                         return Ok(());
                     };
-                    self.state = State::Footer { bytes: *length, crc };
+                    self.state = RecordState::Footer { bytes: *length, crc };
                 }
-                State::Footer { bytes: length, crc } => {
-                    let Some(footer) = self.gather.fill(&mut bytes, FOOTER_BYTES) else {
+                RecordState::Footer { bytes: length, crc } => {
+                    let Some(footer) = self.accumulator.fill(&mut bytes, FOOTER_BYTES) else {
                         return Ok(());
                     };
                     let stored = u32::from_le_bytes(footer.try_into().expect("as many as were asked for"));
-                    self.gather.clear();
+                    self.accumulator.clear();
                     let (length, crc) = (*length, *crc);
-                    self.state = State::Header;
+                    self.state = RecordState::Header;
                     self.end(length, crc, stored, sink)?;
                 }
             }
@@ -155,7 +147,7 @@ impl ShardScanner for TfRecordScanner {
 
     fn finish(&mut self, _sink: &mut dyn SampleSink) -> Result<()> {
         match self.state {
-            State::Header if self.gather.is_empty() => Ok(()),
+            RecordState::Header if self.accumulator.is_empty() => Ok(()),
             _ => Err(self.stops()),
         }
     }

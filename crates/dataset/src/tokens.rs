@@ -1,8 +1,9 @@
 //! Tokens: one long array of numbers, cut into windows of equal length.
 //!
-//! A `.npy` file says its own type in a header (`npy.rs`); a `.bin` file is numbers and nothing else, so the type must be given. Window `i` is the
-//! tokens from `i * stride` on, `length` of them, as field `tokens`; tokens behind the last whole window are no sample. Windows may overlap
-//! (a stride below the length); each then has a CRC of its own, which costs one pass per overlapping window.
+//! A `.npy` file says its own type in a header (`npy.rs`); a `.bin` file is numbers and nothing else, so the
+//! type must be given. Window `i` is the tokens from `i * stride` on, `length` of them, as field `tokens`;
+//! tokens behind the last whole window are no sample. Windows may overlap (a stride below the length); each
+//! then has a CRC of its own, which costs one pass per overlapping window.
 
 mod npy;
 
@@ -13,7 +14,7 @@ use forebay_core::{Error, Kind, Result, crc32c};
 pub use npy::{NPY_HEADER_BYTES_MAX, NpyHeader};
 
 use crate::index::{Field, SampleRecord};
-use crate::scan::{Gather, SampleSink, ShardScanner};
+use crate::scan::{Accumulator, SampleSink, ShardScanner};
 
 /// The one field of a sample.
 pub const FIELD: &str = "tokens";
@@ -91,7 +92,7 @@ impl TokenType {
     }
 }
 
-/// How tokens are cut.
+/// Windows that tokens are cut into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenWindows {
     /// Tokens of a sample.
@@ -103,7 +104,7 @@ pub struct TokenWindows {
 }
 
 impl TokenWindows {
-    /// How many windows so many tokens make.
+    /// Returns how many windows so many tokens make.
     #[must_use]
     pub fn count(&self, tokens: u64) -> u64 {
         match tokens.checked_sub(self.length) {
@@ -128,21 +129,21 @@ impl TokenWindows {
 /// Cuts a file into windows.
 pub struct TokenScanner {
     windows: TokenWindows,
-    gather: Gather,
-    state: State,
+    accumulator: Accumulator,
+    state: TokenState,
 }
 
-enum State {
+enum TokenState {
     Header,
-    Data(Data),
+    Data(WindowCutter),
 }
 
-/// Where the cutting is; all in bytes.
-struct Data {
+/// Cuts data into windows; all in bytes.
+struct WindowCutter {
     start: u64,
-    /// How much data there is, if that is known.
+    /// Bytes of data, if that is known.
     bytes_max: u64,
-    /// Data that has come.
+    /// WindowCutter that has come.
     at: u64,
     length: u64,
     stride: u64,
@@ -158,8 +159,8 @@ impl TokenScanner {
         windows.check()?;
         Ok(Self {
             windows,
-            gather: Gather::default(),
-            state: State::Header,
+            accumulator: Accumulator::default(),
+            state: TokenState::Header,
         })
     }
 
@@ -170,21 +171,21 @@ impl TokenScanner {
             let message = "the file does not say the type of its tokens; give it, for example uint16";
             return Err(Error::new(Kind::InvalidInput, message));
         };
-        let state = State::Data(Data::new(&windows, token, 0, u64::MAX));
+        let state = TokenState::Data(WindowCutter::new(&windows, token, 0, u64::MAX));
         Ok(Self {
             windows,
-            gather: Gather::default(),
+            accumulator: Accumulator::default(),
             state,
         })
     }
 
     /// Reads the header of numpy; `None` while it is not complete.
-    fn header(&mut self, bytes: &mut &[u8]) -> Result<Option<Data>> {
-        let Some(first) = self.gather.fill(bytes, npy::PREFIX_BYTES) else {
+    fn header(&mut self, bytes: &mut &[u8]) -> Result<Option<WindowCutter>> {
+        let Some(first) = self.accumulator.fill(bytes, npy::PREFIX_BYTES) else {
             return Ok(None);
         };
         let header_bytes = NpyHeader::bytes_needed(first)?;
-        let Some(header) = self.gather.fill(bytes, header_bytes) else {
+        let Some(header) = self.accumulator.fill(bytes, header_bytes) else {
             return Ok(None);
         };
         let header = NpyHeader::parse(header)?;
@@ -193,9 +194,9 @@ impl TokenScanner {
             let error = Error::new(Kind::InvalidInput, message).with("type", header.token.as_str());
             return Err(error);
         }
-        self.gather.clear();
+        self.accumulator.clear();
         let data_bytes = header.tokens.saturating_mul(header.token.bytes());
-        Ok(Some(Data::new(
+        Ok(Some(WindowCutter::new(
             &self.windows,
             header.token,
             header_bytes as u64,
@@ -204,7 +205,7 @@ impl TokenScanner {
     }
 }
 
-impl Data {
+impl WindowCutter {
     fn new(windows: &TokenWindows, token: TokenType, start: u64, bytes_max: u64) -> Self {
         Self {
             start,
@@ -263,27 +264,27 @@ fn place(offset: u64) -> usize {
 
 impl ShardScanner for TokenScanner {
     fn push(&mut self, mut bytes: &[u8], sink: &mut dyn SampleSink) -> Result<()> {
-        if matches!(self.state, State::Header) {
+        if matches!(self.state, TokenState::Header) {
             let Some(data) = self.header(&mut bytes)? else {
                 return Ok(());
             };
-            self.state = State::Data(data);
+            self.state = TokenState::Data(data);
         }
         match &mut self.state {
-            State::Data(data) => data.push(bytes, sink),
-            State::Header => Ok(()),
+            TokenState::Data(data) => data.push(bytes, sink),
+            TokenState::Header => Ok(()),
         }
     }
 
     fn finish(&mut self, _sink: &mut dyn SampleSink) -> Result<()> {
         match &self.state {
-            State::Data(data) if data.bytes_max == u64::MAX || data.at == data.bytes_max => Ok(()),
-            State::Data(data) => {
+            TokenState::Data(data) if data.bytes_max == u64::MAX || data.at == data.bytes_max => Ok(()),
+            TokenState::Data(data) => {
                 let message = "the file has fewer tokens than its header says; it was not uploaded whole";
                 let error = Error::new(Kind::Corrupt, message).with("bytes", data.at);
                 Err(error.with("expected", data.bytes_max))
             }
-            State::Header => {
+            TokenState::Header => {
                 let message = "this is not a .npy file: it is too short";
                 Err(Error::new(Kind::Corrupt, message))
             }

@@ -1,13 +1,16 @@
 //! Shard writers: samples go in, the bytes of a shard come out, piece by piece.
 //!
-//! The other direction of `scan.rs`, and as pure: a writer holds no payload and does no I/O, its bytes go to a function of the caller. Shards are plain
-//! WebDataset tar, TFRecord of `tf.train.Example`, MDS or Parquet; whoever has the libraries of those formats reads them. The same samples give the same
-//! bytes, always: no dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how long a sample will be (of Parquet about), so shards can be
-//! cut and announced in advance; MDS needs that, because its offsets come first.
+//! The other direction of `scan.rs`, and as pure: a writer holds no payload and does no I/O, its bytes go to
+//! a function of the caller. Shards are plain WebDataset tar, TFRecord of `tf.train.Example`, MDS or Parquet;
+//! whoever has the libraries of those formats reads them. The same samples give the same bytes, always: no
+//! dates, no users, no order of hash maps. [`PackFormat::sample_bytes`] says before a byte is written how
+//! long a sample will be (of Parquet about), so shards can be cut and announced in advance; MDS needs that,
+//! because its offsets come first.
 //!
-//! Where a format is compressed as a whole (`compressed.rs`), that is done to the bytes on their way out.
+//! A format that is compressed as a whole (`compressed.rs`) is compressed on the way out.
 //!
-//! Life cycle: [`PackFormat::writer`] with the sizes of all samples of the shard, `start`, `sample` for each, `finish`.
+//! Life cycle: [`PackFormat::writer`] with the sizes of all samples of the shard, `start`, `sample` for each,
+//! `finish`.
 
 mod compressed;
 mod mds;
@@ -48,7 +51,7 @@ pub struct SampleShape<'a> {
     pub fields: &'a [(&'a str, u64)],
 }
 
-/// What shards are packed into.
+/// Format that shards are packed into.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PackFormat {
     /// WebDataset: members `key.field`.
@@ -100,13 +103,14 @@ impl PackFormat {
         }
     }
 
-    /// Whether the sizes of samples and [`PackFormat::overhead_bytes`] together are the size of a shard to the byte.
+    /// Returns whether the sizes of samples and [`PackFormat::overhead_bytes`] together are the size of a
+    /// shard to the byte.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         !matches!(self, Self::Parquet(_) | Self::TfRecordGzip(_) | Self::MdsZstd(..))
     }
 
-    /// Whether a writer must know the sizes of all samples first.
+    /// Returns whether a writer must know the sizes of all samples first.
     #[must_use]
     pub fn needs_sizes(&self) -> bool {
         self.mds_columns().is_some()
@@ -121,7 +125,7 @@ impl PackFormat {
         }
     }
 
-    /// What MosaicML calls the compression.
+    /// Returns what MosaicML calls the compression.
     fn compression(&self) -> Option<String> {
         match self {
             Self::MdsZstd(_, level) => Some(format!("zstd:{level}")),
@@ -129,7 +133,7 @@ impl PackFormat {
         }
     }
 
-    /// How many bytes a sample adds to a shard, before the shard is compressed.
+    /// Returns how many bytes a sample adds to a shard, before the shard is compressed.
     ///
     /// Errors: `InvalidInput` if the format cannot hold it, with key or field and what to do.
     pub fn sample_bytes(&self, sample: &SampleShape<'_>) -> Result<u64> {
@@ -144,7 +148,7 @@ impl PackFormat {
         bytes.map_err(about)
     }
 
-    /// Whether a sample may come right behind another one with this key in a shard.
+    /// Returns whether a sample may come right behind another one with this key in a shard.
     ///
     /// Errors: `InvalidInput` if readers would take the two for one.
     pub fn check_neighbours(&self, before: &[u8], key: &[u8]) -> Result<()> {
@@ -156,7 +160,7 @@ impl PackFormat {
         }
     }
 
-    /// How many bytes a shard with so many samples has besides them.
+    /// Returns how many bytes a shard with so many samples has besides them.
     #[must_use]
     pub fn overhead_bytes(&self, samples: u64) -> u64 {
         match self {
@@ -193,13 +197,13 @@ impl PackFormat {
 
 /// Writes one shard.
 pub trait ShardWriter {
-    /// What comes before the samples.
+    /// Returns what comes before the samples.
     fn start(&mut self, out: Out<'_>) -> Result<()>;
 
     /// The next sample.
     fn sample(&mut self, sample: &PackSample<'_>, out: Out<'_>) -> Result<()>;
 
-    /// What comes behind them.
+    /// Returns what comes behind them.
     fn finish(&mut self, out: Out<'_>) -> Result<()>;
 
     /// After `finish`: the shard before it was compressed, if it was.
@@ -211,9 +215,9 @@ pub trait ShardWriter {
 /// A shard before it was compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawShard {
-    /// How long it is.
+    /// Its size.
     pub bytes: u64,
-    /// What it is.
+    /// Its digest.
     pub sha256: Digest,
 }
 

@@ -1,7 +1,8 @@
 //! Decoders by name, and what they give.
 //!
-//! A name is what people write beside a field: `int`, `json`, `tokens:uint16`, `rgb:short=256,crop=224`. A value either owns its memory (pixels) or
-//! says which bytes of the field it is (text, tokens, arrays of numpy), which then are not copied.
+//! A name is what people write beside a field: `int`, `json`, `tokens:uint16`, `rgb:short=256,crop=224`. A
+//! value either owns its memory (pixels) or says which bytes of the field it is (text, tokens, arrays of
+//! numpy), which then are not copied.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use crate::image::ImageDecoder;
 use crate::json::Json;
 use crate::npy;
 
-/// How the bytes of a field are read.
+/// A decoder of the bytes of a field.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoder {
     /// A whole number in digits.
@@ -51,8 +52,9 @@ pub enum Value {
     Json(Json),
     /// An array.
     Array(Array),
-    /// Valid as far as it goes, but only Python can make a value of it: numbers of more than 64 bits, `NaN` in JSON, structured arrays.
-    ForPython,
+    /// Valid as far as it goes, but only Python can make a value of it: numbers of more than 64 bits, `NaN`
+    /// in JSON, structured arrays.
+    DeferToPython,
     /// The format says that there is no value.
     Null,
 }
@@ -67,13 +69,13 @@ pub struct Array {
     pub dtype: Cow<'static, str>,
     /// The dimensions.
     pub shape: Shape,
-    /// Whether the first dimension runs fastest.
+    /// Marks that the first dimension runs fastest.
     pub is_fortran: bool,
-    /// Where the numbers are.
+    /// Its numbers.
     pub data: Data,
 }
 
-/// Where the numbers of an array are.
+/// Memory that has the numbers of an array.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
     /// Here.
@@ -94,11 +96,11 @@ impl Array {
 }
 
 impl Value {
-    /// Whether the bytes of the field are needed to make something of it.
+    /// Returns whether the bytes of the field are needed to make something of it.
     #[must_use]
     pub fn needs_field(&self) -> bool {
         match self {
-            Self::Text | Self::ForPython => true,
+            Self::Text | Self::DeferToPython => true,
             Self::Array(array) => matches!(array.data, Data::Field(_)),
             _ => false,
         }
@@ -137,8 +139,8 @@ impl Decoder {
         match (plain, rest) {
             (Some(plain), None) => Ok(plain),
             (None, Some(token)) if kind == "tokens" => tokens(token),
-            (None, steps) if ImageDecoder::is_kind(kind) => {
-                Ok(Self::Image(ImageDecoder::parse(kind, steps)?))
+            (None, transforms) if ImageDecoder::is_kind(kind) => {
+                Ok(Self::Image(ImageDecoder::parse(kind, transforms)?))
             }
             _ => {
                 let message =
@@ -148,28 +150,30 @@ impl Decoder {
         }
     }
 
-    /// Whether one value takes long enough to be worth a thread of its own.
+    /// Returns whether one value takes long enough to be worth a thread of its own.
     #[must_use]
     pub fn is_heavy(&self) -> bool {
         matches!(self, Self::Image(_) | Self::Json)
     }
 
-    /// The value of a field, with random steps left at their middle.
+    /// The value of a field, without a seed: random transforms take the middle.
     ///
-    /// Errors: `Corrupt` if the bytes are not what the decoder is for. A fault of a library is one of these too, and no panic.
+    /// Errors: `Corrupt` if the bytes are not what the decoder is for. A fault of a library is one of these
+    /// too, and no panic.
     pub fn decode(&self, field: &[u8]) -> Result<Value> {
-        self.decode_drawn(field, None)
+        self.decode_seeded(field, None)
     }
 
-    /// The value of a field, with random steps (of pictures) as `draw` decides: the same number, the same value.
+    /// The value of a field, with random transforms (of images) as `sample_seed` decides: the same number,
+    /// the same value.
     ///
     /// Errors: as [`Decoder::decode`].
-    pub fn decode_drawn(&self, field: &[u8], draw: Option<u64>) -> Result<Value> {
+    pub fn decode_seeded(&self, field: &[u8], sample_seed: Option<u64>) -> Result<Value> {
         match self {
             Self::Int => number(field).map(Value::Int),
             Self::Float => number(field).map(Value::Float),
             Self::Text => text(field).map(|_| Value::Text),
-            Self::Json => Json::parse(field).map(|json| json.map_or(Value::ForPython, Value::Json)),
+            Self::Json => Json::parse(field).map(|json| json.map_or(Value::DeferToPython, Value::Json)),
             Self::Npy => npy::decode(field),
             Self::Tokens { dtype, item_bytes } => {
                 if !field.len().is_multiple_of(*item_bytes) {
@@ -185,12 +189,13 @@ impl Decoder {
                 }))
             }
             Self::Image(decoder) => {
-                // Hostile pictures have made image libraries panic before; that is their sample's fault, not the end of a job.
-                let pixels =
-                    catch_unwind(AssertUnwindSafe(|| decoder.decode(field, draw))).unwrap_or_else(|_| {
+                // Hostile images have made image libraries panic before; that is their sample's fault, not
+                // the end of a job.
+                let pixels = catch_unwind(AssertUnwindSafe(|| decoder.decode(field, sample_seed)))
+                    .unwrap_or_else(|_| {
                         Err(Error::new(
                             Kind::Corrupt,
-                            "the picture is broken in a way that its decoder does not expect",
+                            "the image is broken in a way that its decoder does not expect",
                         ))
                     });
                 pixels.map(|pixels| Value::Array(pixels.into_array()))

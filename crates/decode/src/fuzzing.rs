@@ -28,7 +28,7 @@ pub fn decode(bytes: &[u8]) {
         let Ok(decoder) = Decoder::parse(name) else {
             continue;
         };
-        if let Ok(Value::Array(array)) = decoder.decode_drawn(bytes, draw(bytes)) {
+        if let Ok(Value::Array(array)) = decoder.decode_seeded(bytes, sample_seed(bytes)) {
             let count: usize = array.shape.iter().product();
             let found = array.bytes(bytes).len();
             assert!(
@@ -39,8 +39,8 @@ pub fn decode(bytes: &[u8]) {
     }
 }
 
-/// A number by which random steps are done, from the last bytes.
-fn draw(bytes: &[u8]) -> Option<u64> {
+/// A number by which random transforms are done, from the last bytes.
+fn sample_seed(bytes: &[u8]) -> Option<u64> {
     bytes.last_chunk().map(|last| u64::from_le_bytes(*last))
 }
 
@@ -48,3 +48,6 @@ fn draw(bytes: &[u8]) -> Option<u64> {
 pub fn name(text: &str) {
     let _ = Decoder::parse(text);
 }
+
+#[cfg(test)]
+mod tests;

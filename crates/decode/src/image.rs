@@ -1,8 +1,9 @@
-//! Pictures: JPEG, PNG and WebP to rows of pixels.
+//! Images: JPEG, PNG and WebP to rows of pixels.
 //!
-//! The first bytes say which format it is, whatever the name of the field. Height and width are compared with the bound before memory is
-//! taken for them: a file of a kilobyte can claim gigabytes. What was decoded then takes 3 to 10 bytes a pixel for a moment. Orientation in EXIF is applied where
-//! it is asked for (`exif`); profiles of colours are not, as in Pillow.
+//! The first bytes say which format it is, whatever the name of the field. Height and width are compared with
+//! the bound before memory is taken for them: a file of a kilobyte can claim gigabytes. What was decoded then
+//! takes 3 to 10 bytes a pixel for a moment. Orientation in EXIF is applied where it is asked for (`exif`);
+//! profiles of colours are not, as in Pillow.
 
 use std::io::Cursor;
 
@@ -15,25 +16,25 @@ use zune_jpeg::JpegDecoder;
 
 use crate::decoder::{Array, Data};
 use crate::orientation::Orientation;
-use crate::steps::{self, How, Interpolation, Parsed, Step};
+use crate::transforms::{self, Interpolation, ParsedTransforms, Transform, TransformContext};
 
-/// Pixels that a picture may have unless said otherwise.
+/// Pixels that an image may have unless said otherwise.
 pub const PIXELS_MAX_DEFAULT: u64 = 1 << 26;
 /// The longest side of any of the formats.
 const SIDE_MAX: usize = 1 << 20;
 
-/// How pictures are read.
+/// A decoder of images.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImageDecoder {
     channels: Channels,
-    steps: Vec<Step>,
-    /// Whether the orientation in EXIF is applied.
+    transforms: Vec<Transform>,
+    /// Applies the orientation in EXIF.
     is_upright: bool,
     pixels_max: u64,
     interpolation: Interpolation,
 }
 
-/// Which values a pixel has.
+/// Channels of a pixel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Channels {
     /// As they are stored: grey, grey and alpha, RGB, RGB and alpha; of 8 or 16 bits.
@@ -44,7 +45,7 @@ enum Channels {
     Grey,
 }
 
-/// A decoded picture.
+/// A decoded image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pixels {
     /// Rows.
@@ -60,66 +61,68 @@ pub struct Pixels {
 }
 
 impl ImageDecoder {
-    /// Whether this is a name of one.
+    /// Returns whether this is a name of one.
     pub(crate) fn is_kind(kind: &str) -> bool {
         matches!(kind, "image" | "rgb" | "gray" | "grey")
     }
 
-    /// `kind` is `image`, `rgb` or `gray`; `steps` as in [`steps`], `exif` and `max_pixels=N`.
-    pub(crate) fn parse(kind: &str, steps: Option<&str>) -> Result<Self> {
+    /// `kind` is `image`, `rgb` or `gray`; `transforms` as in [`transforms`], `exif` and `max_pixels=N`.
+    pub(crate) fn parse(kind: &str, transforms: Option<&str>) -> Result<Self> {
         let channels = match kind {
             "rgb" => Channels::Rgb,
             "gray" | "grey" => Channels::Grey,
             _ => Channels::AsStored,
         };
-        let Parsed {
-            steps,
+        let ParsedTransforms {
+            transforms,
             is_upright,
             pixels_max,
             interpolation,
-        } = steps.map(steps::parse).transpose()?.unwrap_or_default();
+        } = transforms.map(transforms::parse).transpose()?.unwrap_or_default();
         Ok(Self {
             channels,
-            steps,
+            transforms,
             is_upright,
             pixels_max: pixels_max.unwrap_or(PIXELS_MAX_DEFAULT),
             interpolation,
         })
     }
 
-    /// Decodes a picture and does the steps; random ones by `draw`, without which they are what they are on average: the middle, not mirrored.
+    /// Decodes an image and does the transforms; random ones by `sample_seed`, without which they are what
+    /// they are on average: the middle, not mirrored.
     ///
-    /// Errors: `Corrupt` if it is damaged, of another format, too large, or smaller than what is to be cut out of it.
-    pub fn decode(&self, bytes: &[u8], draw: Option<u64>) -> Result<Pixels> {
+    /// Errors: `Corrupt` if it is damaged, of another format, too large, or smaller than what is to be cut
+    /// out of it.
+    pub fn decode(&self, bytes: &[u8], sample_seed: Option<u64>) -> Result<Pixels> {
         let (pixels, orientation) = match bytes {
             [0xff, 0xd8, 0xff, ..] => self.jpeg(bytes)?,
             [0x89, b'P', b'N', b'G', ..] => self.png(bytes)?,
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => self.webp(bytes)?,
             _ => {
-                let message = "the field is no JPEG, PNG or WebP; for other pictures use the decoder \"pil\"";
+                let message = "the field is no JPEG, PNG or WebP; for other images use the decoder \"pil\"";
                 return Err(Error::new(Kind::Corrupt, message));
             }
         };
         let pixels = orientation.apply(self.converted(pixels));
-        let how = How {
+        let context = TransformContext {
             pixels_max: self.pixels_max,
             interpolation: self.interpolation,
-            draw,
+            sample_seed,
         };
-        let step = |pixels, step: &Step| step.apply(pixels, how);
-        self.steps.iter().try_fold(pixels, step)
+        let transform = |pixels, transform: &Transform| transform.apply(pixels, context);
+        self.transforms.iter().try_fold(pixels, transform)
     }
 
-    /// Height and width, if a picture may be as large.
+    /// Height and width, if an image may be as large.
     fn checked(&self, height: usize, width: usize) -> Result<(u32, u32)> {
         let sides = (u32::try_from(height), u32::try_from(width));
         match sides {
-            (Ok(0), _) | (_, Ok(0)) => Err(Error::new(Kind::Corrupt, "the picture has no pixels")),
+            (Ok(0), _) | (_, Ok(0)) => Err(Error::new(Kind::Corrupt, "the image has no pixels")),
             (Ok(height), Ok(width)) if u64::from(height) * u64::from(width) <= self.pixels_max => {
                 Ok((height, width))
             }
             _ => {
-                let message = "the picture has more pixels than pictures may have; raise max_pixels (as in \"rgb:max_pixels=200000000\") if it is meant";
+                let message = "the image has more pixels than images may have; raise max_pixels (as in \"rgb:max_pixels=200000000\") if it is meant";
                 Err(Error::new(Kind::Corrupt, message)
                     .with("height", height)
                     .with("width", width)
@@ -128,7 +131,7 @@ impl ImageDecoder {
         }
     }
 
-    /// What EXIF says, if it is asked for.
+    /// Returns what EXIF says, if it is asked for.
     fn orientation(&self, exif: Option<&[u8]>) -> Orientation {
         let exif = exif.filter(|_| self.is_upright);
         exif.map(Orientation::of_exif).unwrap_or_default()
@@ -256,7 +259,8 @@ impl ImageDecoder {
     }
 }
 
-/// Whether a JPEG has its end behind the start of its pixels; Pillow wants the same. A small picture in front has an end of its own, which does not count.
+/// Returns whether a JPEG has its end behind the start of its pixels; Pillow wants the same. A small image
+/// in front has an end of its own, which does not count.
 fn ends(jpeg: &[u8]) -> bool {
     const START_OF_SCAN: u8 = 0xda;
     const END: [u8; 2] = [0xff, 0xd9];
@@ -281,7 +285,7 @@ fn luma(red: u8, green: u8, blue: u8) -> u8 {
 }
 
 fn damaged(format: &str, why: &dyn std::fmt::Display) -> Error {
-    Error::new(Kind::Corrupt, format!("the picture is a damaged {format}")).caused_by(why.to_string())
+    Error::new(Kind::Corrupt, format!("the image is a damaged {format}")).caused_by(why.to_string())
 }
 
 /// As many bytes as there must be, or an error: what a library says is not trusted twice.
@@ -291,7 +295,7 @@ fn whole(pixels: Pixels) -> Result<Pixels> {
         return Ok(pixels);
     }
     Err(
-        Error::new(Kind::Corrupt, "the picture has another size than it says")
+        Error::new(Kind::Corrupt, "the image has another size than it says")
             .with("bytes", pixels.bytes.len())
             .with("expected", expected),
     )

@@ -1,7 +1,8 @@
 //! JSON as a tree that Python's own objects are made of later, without parsing again.
 //!
-//! Python's `json` takes more than JSON: `NaN`, whole numbers of any size, halves of surrogate pairs, UTF-16. Such a document is left to it. Why a parser of our
-//! own: the one in the tree rounds some numbers in their last bit unless a feature is on that would change it for every crate.
+//! Python's `json` takes more than JSON: `NaN`, whole numbers of any size, halves of surrogate pairs, UTF-16.
+//! Such a document is left to it. Why a parser of our own: the one in the tree rounds some numbers in their
+//! last bit unless a feature is on that would change it for every crate.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -50,7 +51,7 @@ impl Json {
         });
         match parsed {
             Ok(json) => Ok(Some(json)),
-            Err(Stop::ForPython) => Ok(None),
+            Err(Stop::DeferToPython) => Ok(None),
             Err(Stop::Damaged(why)) => {
                 Err(Error::new(Kind::Corrupt, format!("the field is no JSON: {why}")).with("at", parser.at))
             }
@@ -76,7 +77,7 @@ impl Json {
 /// Why a document is not read to its end.
 enum Stop {
     /// Python knows what it means.
-    ForPython,
+    DeferToPython,
     /// Nobody does.
     Damaged(&'static str),
 }
@@ -117,7 +118,7 @@ impl Parser<'_> {
             _ if self.has("true") => Ok(Json::Bool(true)),
             _ if self.has("false") => Ok(Json::Bool(false)),
             _ if self.has("null") => Ok(Json::Null),
-            _ if self.has("NaN") || self.has("Infinity") => Err(Stop::ForPython),
+            _ if self.has("NaN") || self.has("Infinity") => Err(Stop::DeferToPython),
             Some(_) => Err(Stop::Damaged("no value begins like this")),
             None => Err(Stop::Damaged("it ends too early")),
         }
@@ -181,7 +182,7 @@ impl Parser<'_> {
     fn number(&mut self) -> std::result::Result<Json, Stop> {
         let start = self.at;
         if self.has("-") && self.has("Infinity") {
-            return Err(Stop::ForPython);
+            return Err(Stop::DeferToPython);
         }
         let leads_with_zero = self.peek() == Some(b'0');
         let digits = self.digits();
@@ -213,7 +214,7 @@ impl Parser<'_> {
         // `-0` is a whole number in Python, too.
         let number = text.parse().map(Json::Int);
         let number = number.or_else(|_| text.parse().map(Json::Uint));
-        number.map_err(|_| Stop::ForPython)
+        number.map_err(|_| Stop::DeferToPython)
     }
 
     fn string(&mut self) -> std::result::Result<String, Stop> {
@@ -256,15 +257,15 @@ impl Parser<'_> {
             Some(b'u') => {
                 let first = self.hex()?;
                 if !(0xd800..0xe000).contains(&first) {
-                    return char::from_u32(first).ok_or(Stop::ForPython);
+                    return char::from_u32(first).ok_or(Stop::DeferToPython);
                 }
                 let is_pair = first < 0xdc00 && self.has("\\u");
                 let second = if is_pair { self.hex()? } else { 0 };
                 if !(0xdc00..0xe000).contains(&second) {
-                    return Err(Stop::ForPython);
+                    return Err(Stop::DeferToPython);
                 }
                 let code = 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-                return char::from_u32(code).ok_or(Stop::ForPython);
+                return char::from_u32(code).ok_or(Stop::DeferToPython);
             }
             _ => return Err(Stop::Damaged("no escape begins like this")),
         })

@@ -1,7 +1,9 @@
-//! From the bytes of a field to its value: images, JSON, `.npy`, text, numbers, tokens; and from the values of a batch to one array.
+//! From the bytes of a field to its value: images, JSON, `.npy`, text, numbers, tokens; and from the values
+//! of a batch to one array.
 //!
-//! Pure: bytes in, values out, no I/O and no threads. Whatever the bytes claim, memory is bounded before it is taken, and what cannot be decoded is
-//! an error of that sample. Image libraries live here and nowhere else.
+//! Pure: bytes in, values out, no I/O and no threads. Whatever the bytes claim, memory is bounded before it
+//! is taken, and what cannot be decoded is an error of that sample. Image libraries live here and nowhere
+//! else.
 //!
 //! ```
 //! use forebay_decode::{Decoder, Value, pack};
@@ -18,13 +20,15 @@
 #![forbid(unsafe_code)]
 
 mod decoder;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
 pub mod fuzzing;
 mod image;
 mod json;
 mod npy;
 mod orientation;
 mod packed;
-mod steps;
+mod transforms;
 
 pub use decoder::{Array, Data, Decoder, Shape, Value};
 pub use image::{ImageDecoder, PIXELS_MAX_DEFAULT, Pixels};

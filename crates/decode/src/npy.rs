@@ -8,7 +8,8 @@ use crate::decoder::{Array, Data, Value};
 
 /// The longest header that is read; numpy's own limit is the same.
 const HEADER_BYTES_MAX: usize = 10_000;
-/// Dimensions that an array may have here, with room for that of a batch; numpy is asked about more, whose own limit was 32 for long.
+/// Dimensions that an array may have here, with room for that of a batch; numpy is asked about more, whose
+/// own limit was 32 for long.
 const DIMENSIONS_MAX: usize = 31;
 /// Units of dates and times.
 const UNITS: [&str; 13] = [
@@ -29,17 +30,17 @@ pub(crate) fn decode(field: &[u8]) -> Result<Value> {
         return if descr.contains("'O'") || descr.contains("|O") {
             Err(objects())
         } else {
-            Ok(Value::ForPython)
+            Ok(Value::DeferToPython)
         };
     };
     if dtype.trim_start_matches(['|', '<', '>', '=']).starts_with('O') {
         return Err(objects());
     }
     let Some(item_bytes) = item_bytes(dtype) else {
-        return Ok(Value::ForPython);
+        return Ok(Value::DeferToPython);
     };
     if shape.len() > DIMENSIONS_MAX {
-        return Ok(Value::ForPython);
+        return Ok(Value::DeferToPython);
     }
     // An array without numbers still has strides, which must not overflow.
     let strides = shape
@@ -59,7 +60,7 @@ pub(crate) fn decode(field: &[u8]) -> Result<Value> {
     }))
 }
 
-/// Where the text of the header begins and ends.
+/// Returns where the text of the header begins and ends.
 fn header_range(field: &[u8]) -> Result<(usize, usize)> {
     let (before, length) = match field {
         [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, low, high, ..] => {
@@ -86,7 +87,7 @@ fn objects() -> Error {
     Error::new(Kind::Corrupt, message)
 }
 
-/// What stands behind a key, to the end of the text.
+/// Returns what stands behind a key, to the end of the text.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let quoted = [format!("'{key}'"), format!("\"{key}\"")];
     let behind = quoted
@@ -166,7 +167,7 @@ mod tests {
             "{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,), }",
             b"abcd",
         );
-        assert_eq!(decode(&structure).unwrap(), Value::ForPython);
+        assert_eq!(decode(&structure).unwrap(), Value::DeferToPython);
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
             "<f1", "<i3", "<i4[ns]", "<<i4", "<b4", "<M8[zz]", "<M8", "<M8[]", "<i+4",
         ] {
             let found = decode(&file(&header(dtype, "(1,)"), &[0; 32])).unwrap();
-            assert_eq!(found, Value::ForPython, "{dtype}");
+            assert_eq!(found, Value::DeferToPython, "{dtype}");
         }
         for dtype in ["|b1", "<f2", ">c16", "<M8[25us]", "=u8"] {
             let found = decode(&file(&header(dtype, "(1,)"), &[0; 32])).unwrap();
@@ -187,7 +188,7 @@ mod tests {
         let deep = format!("({})", "1, ".repeat(40));
         assert_eq!(
             decode(&file(&header("<i4", &deep), &[0; 4])).unwrap(),
-            Value::ForPython
+            Value::DeferToPython
         );
         let wide = header("<i4", "(0, 4611686018427387904)");
         assert_eq!(decode(&file(&wide, b"")).unwrap_err().kind(), Kind::Corrupt);

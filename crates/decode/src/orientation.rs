@@ -1,7 +1,7 @@
-//! How a camera was held: the orientation in EXIF, and pictures turned and mirrored.
+//! Orientation of a camera by EXIF; images rotated and mirrored.
 //!
-//! EXIF is a TIFF file of tags in the picture's file; only one of its tags is looked at. What cannot be read means upright, as for Pillow: wrong metadata
-//! does not make a sample bad.
+//! EXIF is a TIFF file of tags in the image's file; only one of its tags is looked at. What cannot be read
+//! means upright, as for Pillow: wrong metadata does not make a sample bad.
 
 use crate::image::Pixels;
 
@@ -27,7 +27,7 @@ impl Orientation {
         is_mirrored: true,
     };
 
-    /// What the EXIF of a picture says.
+    /// Returns what the EXIF of an image says.
     pub(crate) fn of_exif(exif: &[u8]) -> Self {
         let number = tag(exif.strip_prefix(EXIF).unwrap_or(exif)).unwrap_or(1);
         Self {
@@ -37,7 +37,7 @@ impl Orientation {
         }
     }
 
-    /// The picture as it is meant to be seen.
+    /// The image as it is meant to be seen.
     pub(crate) fn apply(self, pixels: Pixels) -> Pixels {
         if self == Self::default() {
             return pixels;
@@ -148,7 +148,7 @@ mod tests {
     fn all_eight_ways_are_turned_upright() {
         // 0 1 2
         // 3 4 5
-        let picture = Pixels {
+        let image = Pixels {
             height: 2,
             width: 3,
             channels: 1,
@@ -167,7 +167,7 @@ mod tests {
             (9, (2, 3), [0, 1, 2, 3, 4, 5]),
         ] {
             for is_little in [true, false] {
-                let found = Orientation::of_exif(&exif(is_little, number)).apply(picture.clone());
+                let found = Orientation::of_exif(&exif(is_little, number)).apply(image.clone());
                 assert_eq!((found.height, found.width), size, "{number}");
                 assert_eq!(found.bytes, expected, "{number}");
             }

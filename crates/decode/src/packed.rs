@@ -1,6 +1,7 @@
 //! The values of a batch in one piece of memory, where they have one type and one shape.
 //!
-//! Numbers become one row each; arrays of equal shape one more dimension in front. Anything else stays a list.
+//! Numbers become one row each; arrays of equal shape one more dimension in front. Anything else stays a
+//! list.
 
 use std::borrow::Cow;
 
@@ -19,7 +20,8 @@ pub struct Packed<M> {
     pub memory: M,
 }
 
-/// Packs the values of a field, of which each has its bytes in `fields`; `None` if they are not alike. `memory` gives an empty vector with room for so many bytes.
+/// Packs the values of a field, of which each has its bytes in `fields`; `None` if they are not alike.
+/// `memory` gives an empty vector with room for so many bytes.
 pub fn pack(
     decoder: &Decoder,
     values: &[Value],

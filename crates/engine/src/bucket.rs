@@ -1,32 +1,32 @@
 //! Bucket names and the lakes behind them.
 //!
 //! A bucket is a top-level folder (prefix) of the default lake, or a name that the configuration maps to the
-//! root of another lake. A bucket of the default lake exists when anything lies under its prefix; an empty one
-//! is held by the document `.forebay/bucket.json`. That a bucket exists is remembered for a few seconds.
+//! root of another lake. A bucket of the default lake exists when anything lies under its prefix; an empty
+//! one is held by the document `.forebay/bucket.json`. That a bucket exists is remembered for a few seconds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use forebay_core::{BucketName, Clock, Error, Kind, ObjectKey, RESERVED_PREFIX, Result};
+use forebay_core::{BucketName, Clock, Error, Kind, ObjectKey, RESERVED_PREFIX, Result, Version};
 use forebay_lake::{Lake, ListOptions, Prefixed, PutMode, PutOptions, ReadScheduler};
-use forebay_reservoir::TrustDomain;
+use forebay_reservoir::{Source, TrustDomain};
 use futures::{StreamExt, stream};
 use parking_lot::RwLock;
 
+use crate::derived::{Derived, DerivedSource};
 use crate::document::DocumentsSeen;
 use crate::engine::{BucketOptions, Consistency, LakeOptions};
-use crate::step_view::BucketTurns;
-use crate::{Engine, document};
+use crate::{BucketLake, Engine, Sources, document};
 
-/// How long a bucket that was there is believed to be there.
+/// The time for which a bucket that was there is believed to be there.
 const EXISTS_FOR: Duration = Duration::from_secs(5);
 
-/// How many buckets of the default lake are remembered; more are opened anew each time.
+/// Buckets of the default lake that are remembered; more are opened anew each time.
 const REMEMBERED_MAX: usize = 4096;
 
-/// How many buckets are asked for their date at a time.
+/// Buckets that are asked for their date at a time.
 const HEADS_IN_FLIGHT_MAX: usize = 16;
 
 /// A bucket in a listing.
@@ -34,7 +34,7 @@ const HEADS_IN_FLIGHT_MAX: usize = 16;
 pub struct BucketInfo {
     /// Its name.
     pub name: BucketName,
-    /// When it was made, as far as is known.
+    /// The time when it was made, as far as is known.
     pub created: SystemTime,
 }
 
@@ -54,31 +54,90 @@ pub(crate) struct Bucket {
     pub(crate) name: BucketName,
     /// The lake behind it.
     pub(crate) handle: Arc<LakeHandle>,
-    /// Where the bucket starts in that lake: `name/` or nothing.
-    pub(crate) prefix: String,
     /// The lake seen from inside the bucket.
     pub(crate) lake: Arc<dyn Lake>,
+    /// The same, as sources and computed objects see it.
+    pub(crate) shared: BucketLake,
+    /// The source of missing blocks.
+    source: Arc<dyn Source>,
+    /// Kinds of computed objects, each with the source of their blocks.
+    derived: Vec<(Arc<dyn Derived>, Arc<dyn Source>)>,
     pub(crate) consistency: Consistency,
-    /// Who may map its bytes.
+    /// The clients that may map its bytes.
     pub(crate) domain: TrustDomain,
     /// A bucket that the configuration names cannot be created or deleted.
     pub(crate) is_mapped: bool,
-    /// Whether there are documents beside its objects.
+    /// Knows if there are documents beside its objects.
     pub(crate) documents: DocumentsSeen,
-    /// Manifests of it that are read for views.
-    pub(crate) manifest_turns: BucketTurns,
-    /// When it was last seen to exist.
+    /// The time when it was last seen to exist.
     seen: RwLock<Option<Duration>>,
 }
 
+/// The parts that every bucket is opened with.
+#[derive(Debug)]
+pub(crate) struct BucketParts {
+    pub(crate) sources: Arc<dyn Sources>,
+    pub(crate) derived: Vec<Arc<dyn Derived>>,
+}
+
 impl Bucket {
+    /// A bucket below `prefix` of a lake; one that the configuration names has the whole lake.
+    fn open(
+        name: &BucketName,
+        handle: Arc<LakeHandle>,
+        prefix: Option<&str>,
+        (consistency, domain): (Consistency, TrustDomain),
+        parts: &BucketParts,
+    ) -> Self {
+        let lake: Arc<dyn Lake> = match prefix {
+            Some(prefix) => Arc::new(Prefixed::new(Arc::clone(&handle.lake), prefix)),
+            None => Arc::clone(&handle.lake),
+        };
+        let scheduler = Arc::clone(&handle.scheduler);
+        let prefix_text = prefix.unwrap_or_default();
+        let shared = BucketLake::new(name.clone(), Arc::clone(&lake), prefix_text, scheduler);
+        let derived = parts.derived.iter().map(|derived| {
+            let source = DerivedSource {
+                derived: Arc::clone(derived),
+                bucket: shared.clone(),
+            };
+            (Arc::clone(derived), Arc::new(source) as Arc<dyn Source>)
+        });
+        Self {
+            name: name.clone(),
+            handle,
+            lake,
+            source: parts.sources.source_of(&shared),
+            derived: derived.collect(),
+            shared,
+            consistency,
+            domain,
+            is_mapped: prefix.is_none(),
+            documents: DocumentsSeen::default(),
+            seen: RwLock::new(None),
+        }
+    }
+
     /// The key as the lake behind the bucket knows it.
     pub(crate) fn full_key(&self, key: &ObjectKey) -> Result<ObjectKey> {
-        if self.prefix.is_empty() {
-            Ok(key.clone())
-        } else {
-            ObjectKey::new(&format!("{}{key}", self.prefix))
-        }
+        self.shared.full_key(key)
+    }
+
+    /// The source of a version's blocks.
+    pub(crate) fn source_of(&self, key: &ObjectKey, version: &Version) -> &Arc<dyn Source> {
+        let mut derived = self.derived.iter();
+        let own = derived.find(|(derived, _)| derived.has_version(key, version));
+        own.map_or(&self.source, |(_, source)| source)
+    }
+
+    /// Kinds of computed objects, in the order in which they are asked.
+    pub(crate) fn derived(&self) -> impl Iterator<Item = &Arc<dyn Derived>> {
+        self.derived.iter().map(|(derived, _)| derived)
+    }
+
+    /// Returns whether this version is computed.
+    pub(crate) fn is_derived(&self, key: &ObjectKey, version: &Version) -> bool {
+        self.derived().any(|derived| derived.has_version(key, version))
     }
 }
 
@@ -92,6 +151,7 @@ pub(crate) struct Buckets {
     /// Trust domains of buckets that have one of their own.
     domain_of: BTreeMap<BucketName, TrustDomain>,
     mapped: BTreeMap<BucketName, Arc<Bucket>>,
+    parts: BucketParts,
     opened: RwLock<BTreeMap<BucketName, Arc<Bucket>>>,
     clock: Arc<dyn Clock>,
 }
@@ -101,6 +161,7 @@ impl Buckets {
         lake: LakeOptions,
         consistency: Consistency,
         own: Vec<BucketOptions>,
+        parts: BucketParts,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let mut mapped = BTreeMap::new();
@@ -111,18 +172,8 @@ impl Buckets {
             domain_of.insert(bucket.name.clone(), bucket.domain);
             if let Some(options) = bucket.lake {
                 let handle = Arc::new(LakeHandle::new(options));
-                let opened = Bucket {
-                    name: bucket.name.clone(),
-                    lake: Arc::clone(&handle.lake),
-                    handle,
-                    prefix: String::new(),
-                    consistency: bucket.consistency,
-                    domain: bucket.domain,
-                    is_mapped: true,
-                    documents: DocumentsSeen::default(),
-                    manifest_turns: BucketTurns::default(),
-                    seen: RwLock::new(None),
-                };
+                let settings = (bucket.consistency, bucket.domain);
+                let opened = Bucket::open(&bucket.name, handle, None, settings, &parts);
                 mapped.insert(bucket.name, Arc::new(opened));
             }
         }
@@ -133,6 +184,7 @@ impl Buckets {
             consistency_of,
             domain_of,
             mapped,
+            parts,
             opened: RwLock::default(),
             clock,
         }
@@ -146,19 +198,12 @@ impl Buckets {
         if let Some(bucket) = self.opened.read().get(name) {
             return Ok(Arc::clone(bucket));
         }
-        let prefix = format!("{name}/");
-        let bucket = Arc::new(Bucket {
-            name: name.clone(),
-            lake: Arc::new(Prefixed::new(Arc::clone(&self.default.lake), &prefix)),
-            handle: Arc::clone(&self.default),
-            prefix,
-            consistency: self.consistency_of.get(name).copied().unwrap_or(self.consistency),
-            domain: self.domain_of.get(name).copied().unwrap_or_default(),
-            is_mapped: false,
-            documents: DocumentsSeen::default(),
-            manifest_turns: BucketTurns::default(),
-            seen: RwLock::new(None),
-        });
+        let settings = (
+            self.consistency_of.get(name).copied().unwrap_or(self.consistency),
+            self.domain_of.get(name).copied().unwrap_or_default(),
+        );
+        let (prefix, handle) = (format!("{name}/"), Arc::clone(&self.default));
+        let bucket = Arc::new(Bucket::open(name, handle, Some(&prefix), settings, &self.parts));
         let mut opened = self.opened.write();
         if opened.len() < REMEMBERED_MAX {
             return Ok(Arc::clone(opened.entry(name.clone()).or_insert(bucket)));

@@ -17,7 +17,7 @@ pub struct Conditions {
     pub if_unmodified_since: Option<SystemTime>,
 }
 
-/// What the conditions say.
+/// The outcome of the conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Go on.

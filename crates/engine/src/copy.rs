@@ -8,7 +8,6 @@ use futures::StreamExt;
 
 use crate::bucket::Bucket;
 use crate::read::failed_condition;
-use crate::step_view::is_view;
 use crate::{
     CopyRequest, Engine, Finish, ObjectInfo, RangeRequest, ReadAnswer, Verdict, WriteCondition, WriteReceipt,
     WriteRequest, document,
@@ -29,8 +28,9 @@ impl Engine {
             Some(tags) => tags.clone(),
             None => document::read_tags(&source, &info).await?,
         };
-        // The lake does not have what a view shows.
-        let inside_one_lake = Arc::ptr_eq(&source.handle, &target.handle) && !is_view(&info);
+        // The lake does not have what is computed.
+        let is_stored = !source.is_derived(&info.key, &info.version);
+        let inside_one_lake = is_stored && Arc::ptr_eq(&source.handle, &target.handle);
         if inside_one_lake && request.target_condition == WriteCondition::None {
             return self.copy_in_lake(&source, &target, &info, request, tags).await;
         }

@@ -1,8 +1,8 @@
 //! Removing an object: from the lake, then from everything that is remembered about it.
 //!
-//! A condition is the lake's to decide, as for writes: the object is asked for now, compared, and removed by the token
-//! that was seen, so that a writer in between makes the removal fail. A lake that was not seen to keep such a condition
-//! is never trusted with one.
+//! A condition is the lake's to decide, as for writes: the object is asked for now, compared, and removed by
+//! the token that was seen, so that a writer in between makes the removal fail. A lake that was not seen to
+//! keep such a condition is never trusted with one.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::bucket::Bucket;
 use crate::read::failed_condition;
 use crate::{Engine, document};
 
-/// How often a removal that only needs the object to exist is tried while others replace it.
+/// Tries of a removal that only needs the object to exist, while others replace it.
 const REPLACED_MAX: usize = 4;
 
-/// What must hold for a removal to happen. In every case but `None` a missing object is `NotFound`.
+/// The condition of a removal. In every case but `None` a missing object is `NotFound`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum DeleteCondition {
     /// Nothing; removing what is not there is fine.
@@ -33,8 +33,8 @@ impl Engine {
         self.delete_if(bucket, key, &DeleteCondition::None).await
     }
 
-    /// Removes an object if the condition holds; `PreconditionFailed`, `NotFound` or, where the lake cannot decide,
-    /// `Unsupported` if not.
+    /// Removes an object if the condition holds; `PreconditionFailed`, `NotFound` or, where the lake cannot
+    /// decide, `Unsupported` if not.
     pub async fn delete_if(
         &self,
         bucket: &BucketName,

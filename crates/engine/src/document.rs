@@ -1,8 +1,9 @@
 //! Our own documents in a bucket, under `.forebay/`: small JSON objects that any node can read.
 //!
-//! What S3 clients can see of an object but a lake cannot keep with it lies here: checksums that came too late to
-//! be metadata, part sizes, tags. Each document names the object and its version and is ignored when they do not
-//! fit, so a document that outlives its object does no harm. Format: docs/formats/bucket-documents.md.
+//! The documents hold what S3 clients can see of an object but a lake cannot keep with it: checksums that
+//! came too late to be metadata, part sizes, tags. Each document names the object and its version and is
+//! ignored when they do not fit, so a document that outlives its object does no harm. Format:
+//! docs/formats/bucket-documents.md.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
@@ -30,7 +31,7 @@ const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 const EXTRAS_FOLDER: &str = ".forebay/extras/";
 const TAGS_FOLDER: &str = ".forebay/tags/";
 
-/// What an object has besides its metadata.
+/// The extras of an object besides its metadata.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Extras {
     pub(crate) key: ObjectKey,
@@ -50,15 +51,15 @@ pub(crate) struct Tags {
     pub(crate) tags: Vec<Tag>,
 }
 
-/// How long a bucket without tags is believed to have none; another node may add the first one.
+/// The time for which a bucket without tags is believed to have none; another node may add the first one.
 const NO_TAGS_FOR: Duration = Duration::from_secs(60);
 
-/// Whether a bucket has documents beside objects, so that reads and deletes need not look for them in vain.
+/// Knows if a bucket has documents beside objects, so that reads and deletes need not look for them in vain.
 #[derive(Debug, Default)]
 pub(crate) struct DocumentsSeen {
     any: AtomicU8,
     tags: AtomicU8,
-    /// When it was last seen to have no tags.
+    /// The time when it was last seen to have no tags.
     no_tags_at: Mutex<Duration>,
 }
 
@@ -187,6 +188,7 @@ pub(crate) async fn info_from_meta(bucket: &Bucket, meta: ObjectMeta, now: Durat
         part_bytes,
         tag_count: 0,
         id: std::sync::OnceLock::new(),
+        source: crate::object::SourceCell::default(),
     };
     // Only a bucket that has tagged objects pays for the question.
     if bucket.documents.has_tags(bucket, now).await? {
@@ -222,7 +224,8 @@ fn format_checksums(checksums: &[ObjectChecksum]) -> String {
     checksums.iter().map(one).collect::<Vec<_>>().join(",")
 }
 
-/// Reads what `format_checksums` wrote; entries of another form are left out, for anyone may edit metadata in a lake.
+/// Reads what `format_checksums` wrote; entries of another form are left out, for anyone may edit metadata in
+/// a lake.
 fn parse_checksums(text: &str) -> Vec<ObjectChecksum> {
     let one = |entry: &str| {
         let mut fields = entry.split(':');

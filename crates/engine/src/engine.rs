@@ -7,18 +7,16 @@ use forebay_core::{BucketName, Clock, ObjectKey, Result};
 use forebay_lake::{Lake, SchedulerOptions};
 use forebay_reservoir::{ObjectVersion, Reservoir, Source, TrustDomain};
 
-use crate::bucket::{Bucket, Buckets};
+use crate::bucket::{Bucket, BucketParts, Buckets};
 use crate::freshness::Freshness;
-use crate::source::LakeSource;
-use crate::step_view::StepViews;
-use crate::{ObjectInfo, document};
+use crate::{Derived, ObjectInfo, Sources};
 
-/// When cached metadata is asked for again.
+/// The age at which cached metadata is asked for again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consistency {
     /// Never: objects of this bucket do not change.
     Immutable,
-    /// When it is older than this.
+    /// Once it is older than this.
     RevalidateAfter(Duration),
     /// At every read.
     Always,
@@ -46,24 +44,28 @@ pub struct BucketOptions {
     pub name: BucketName,
     /// The lake whose root is the bucket; `None` means the folder of this name in the default lake.
     pub lake: Option<LakeOptions>,
-    /// How fresh reads are.
+    /// The freshness of reads.
     pub consistency: Consistency,
-    /// Who may map its bytes.
+    /// The clients that may map its bytes.
     pub domain: TrustDomain,
 }
 
-/// What an engine is made of.
+/// The parts of an engine.
 #[derive(Debug)]
 pub struct EngineOptions {
     /// The lake whose top-level folders are buckets.
     pub lake: LakeOptions,
-    /// How fresh reads are, unless the bucket says otherwise.
+    /// The freshness of reads, unless the bucket says otherwise.
     pub consistency: Consistency,
     /// Buckets with settings of their own.
     pub buckets: Vec<BucketOptions>,
-    /// How many objects' metadata is kept at most.
+    /// Objects whose metadata is kept, at most.
     pub metadata_entries_max: usize,
-    /// Where pages lie.
+    /// The source of the blocks that the reservoir misses, for each bucket.
+    pub sources: Arc<dyn Sources>,
+    /// Kinds of objects that are computed, in the order in which they are asked; before the lake.
+    pub derived: Vec<Arc<dyn Derived>>,
+    /// The pages of objects.
     pub reservoir: Arc<Reservoir>,
     /// The time.
     pub clock: Arc<dyn Clock>,
@@ -78,12 +80,8 @@ pub struct Engine {
     pub(crate) buckets: Arc<Buckets>,
     /// Cached metadata.
     pub(crate) freshness: Arc<Freshness>,
-    /// Where pages lie.
+    /// The pages of objects.
     pub(crate) reservoir: Arc<Reservoir>,
-    /// Where the reservoir's misses go.
-    pub(crate) source: Arc<dyn Source>,
-    /// Views of steps.
-    pub(crate) views: Arc<StepViews>,
     /// The time.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -96,13 +94,14 @@ impl Engine {
             options.lake,
             options.consistency,
             options.buckets,
+            BucketParts {
+                sources: options.sources,
+                derived: options.derived,
+            },
             Arc::clone(&options.clock),
         ));
-        let views = Arc::new(StepViews::new());
         Arc::new(Self {
-            source: Arc::new(LakeSource::new(Arc::clone(&buckets), Arc::clone(&views))),
             buckets,
-            views,
             freshness: Arc::new(Freshness::new(
                 options.metadata_entries_max,
                 Arc::clone(&options.clock),
@@ -118,73 +117,31 @@ impl Engine {
         &self.reservoir
     }
 
-    /// Metadata of one object, as fresh as the bucket demands. Cancel-safe.
-    pub async fn head(&self, bucket: &BucketName, key: &ObjectKey) -> Result<ObjectInfo> {
-        let bucket = self.buckets.open(bucket)?;
-        let info = self.info(&bucket, key).await?;
-        Ok(ObjectInfo::clone(&info))
-    }
-
-    /// Metadata, cached or asked for now.
-    pub(crate) async fn info(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
-        if let Some(info) = self.freshness.fresh(&bucket.name, key, bucket.consistency) {
-            return Ok(info);
-        }
-        self.refresh(bucket, key).await
-    }
-
-    /// Metadata, asked for now. If the object has changed, pages of older versions are dropped.
-    pub(crate) async fn refresh(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
-        if key.is_reserved() {
-            return Err(self.not_found(bucket, key).await);
-        }
-        let asked = self.freshness.begin_ask(&bucket.name, key);
-        let Some(info) = self.ask(bucket, key).await? else {
-            asked.answered(None);
-            self.reservoir.forget(&bucket.name, key);
-            return Err(self.not_found(bucket, key).await);
-        };
-        let info = Arc::new(info);
-        if let Some(previous) = asked.answered(Some(&info))
-            && previous.version != info.version
-        {
-            self.reservoir.forget_others(&info.object_version());
-        }
-        Ok(info)
-    }
-
-    /// What the view of a step shows under the key, else what the lake has.
-    async fn ask(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<Option<ObjectInfo>> {
-        if let Some(shown) = self.view_info(bucket, key).await? {
-            return Ok(shown);
-        }
-        match bucket.lake.head(key).await {
-            Ok(meta) => {
-                let info = document::info_from_meta(bucket, meta, self.clock.monotonic()).await?;
-                Ok(Some(info))
-            }
-            Err(error) if error.kind() == forebay_core::Kind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// An error if nobody may write or remove this key: it is ours, or the view of a step.
+    /// An error if nobody may write or remove this key: it is ours, or in a place of computed objects.
     pub(crate) async fn check_writable(&self, bucket: &Arc<Bucket>, key: &ObjectKey) -> Result<()> {
         if key.is_reserved() {
             return Err(reserved(key));
         }
-        self.refuse_view(bucket, key).await
+        check_derived(bucket, key).await
     }
 
-    /// Says whether it is the object or the bucket that is missing.
-    async fn not_found(&self, bucket: &Bucket, key: &ObjectKey) -> forebay_core::Error {
-        match self.buckets.check_exists(bucket).await {
-            Ok(()) => forebay_core::Error::new(forebay_core::Kind::NotFound, "there is no such object")
-                .with("bucket", &bucket.name)
-                .with("key", key),
-            Err(error) => error,
+    /// The source of an object's blocks; looked up once for each cached metadata.
+    pub(crate) fn source_of(&self, info: &ObjectInfo) -> Result<Arc<dyn Source>> {
+        if let Some(source) = info.source.0.get() {
+            return Ok(Arc::clone(source));
         }
+        let bucket = self.buckets.open(&info.bucket)?;
+        let source = bucket.source_of(&info.key, &info.version);
+        Ok(Arc::clone(info.source.0.get_or_init(|| Arc::clone(source))))
     }
+}
+
+/// An error if the key lies in a place of computed objects.
+pub(crate) async fn check_derived(bucket: &Bucket, key: &ObjectKey) -> Result<()> {
+    for derived in bucket.derived() {
+        derived.check_writable(&bucket.shared, key).await?;
+    }
+    Ok(())
 }
 
 /// The error for keys under `.forebay/`.
@@ -197,7 +154,7 @@ fn reserved(key: &ObjectKey) -> forebay_core::Error {
 }
 
 impl ObjectInfo {
-    /// What the reservoir keys pages by.
+    /// Returns what the reservoir keys pages by.
     #[must_use]
     pub fn object_version(&self) -> ObjectVersion {
         ObjectVersion {

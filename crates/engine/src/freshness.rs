@@ -1,16 +1,23 @@
-//! Cached metadata, and when it may be believed.
+//! Cached metadata, and the time for which it is believed.
 //!
-//! An entry is believed as long as the bucket's [`Consistency`] says. The trap is a slow `HEAD` that left before
-//! a write and comes back after it: its answer is old and must not replace the new entry. So every write moves a
-//! counter (one of [`STRIPES`], by key) when it begins and when it ends, well or not, and an answer counts only if
-//! the counter has not moved since it was asked for. The counter's lock is held while the entry is changed, so no
-//! reader ever finds an entry that a write has overtaken.
+//! An entry is believed as long as the bucket's [`Consistency`] says. The trap is a slow `HEAD` that left
+//! before a write and comes back after it: its answer is old and must not replace the new entry. So every
+//! write moves a counter (one of [`STRIPES`], by key) when it begins and when it ends, well or not, and an
+//! answer counts only if the counter has not moved since it was asked for. The counter's lock is held while
+//! the entry is changed, so no reader ever finds an entry that a write has overtaken.
 //!
-//! A listing says of every object which version and how many bytes it has, but not its attributes. That is enough for whoever asks for bytes of
-//! that very version, and for nobody else ([`Freshness::fresh_version`]); it is believed as long as any answer.
+//! Readers that need a `HEAD` share it (`shared_head.rs`), under the same lock and by the same counter.
+//!
+//! A listing says of every object which version and how many bytes it has, but not its attributes. That is
+//! enough for whoever asks for bytes of that very version, and for nobody else
+//! ([`Freshness::fresh_version`]); it is believed as long as any answer.
 
+mod shared_head;
+
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use forebay_core::{BucketName, Clock, ObjectKey, Version};
@@ -27,6 +34,9 @@ const LISTED_MAX: usize = 1 << 16;
 
 type Name = (BucketName, ObjectKey);
 
+pub(crate) use shared_head::Demand;
+use shared_head::HeadInFlight;
+
 #[derive(Debug, Clone)]
 struct Known {
     info: Arc<ObjectInfo>,
@@ -38,11 +48,20 @@ struct Known {
 /// The cache of metadata.
 pub(crate) struct Freshness {
     known: quick_cache::sync::Cache<Name, Known>,
-    /// What listings said, without attributes.
+    /// Entries from listings, without attributes.
     listed: quick_cache::sync::Cache<Name, Known>,
-    writes: Box<[Mutex<u64>]>,
+    stripes: Box<[Mutex<Stripe>]>,
     hasher: RandomState,
+    next_head: AtomicU64,
     clock: Arc<dyn Clock>,
+}
+
+/// The keys of one hash value: writes to them, and `HEAD`s that are under way.
+#[derive(Default)]
+struct Stripe {
+    /// Moves when a write begins, when it ends, and when a version is found to be gone.
+    writes: u64,
+    heads: HashMap<Name, HeadInFlight>,
 }
 
 impl Freshness {
@@ -50,8 +69,9 @@ impl Freshness {
         Self {
             known: quick_cache::sync::Cache::new(entries_max.max(1)),
             listed: quick_cache::sync::Cache::new(entries_max.clamp(1, LISTED_MAX)),
-            writes: (0..STRIPES).map(|_| Mutex::new(0)).collect(),
+            stripes: (0..STRIPES).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
+            next_head: AtomicU64::new(0),
             clock,
         }
     }
@@ -66,8 +86,8 @@ impl Freshness {
         self.believed(&self.known, bucket, key, consistency)
     }
 
-    /// The same for a reader that knows which version it wants, or takes any: of that version size and name are enough, the attributes
-    /// may be missing.
+    /// The same for a reader that knows which version it wants, or takes any: of that version size and name
+    /// are enough, the attributes may be missing.
     pub(crate) fn fresh_version(
         &self,
         bucket: &BucketName,
@@ -98,25 +118,30 @@ impl Freshness {
         (age <= age_max && !known.is_outdated).then_some(known.info)
     }
 
-    /// A read found that this version is gone; the next one asks the lake, whatever the bucket's consistency.
+    /// A read found that this version is gone: the next one asks the lake, whatever the bucket's consistency.
+    /// The first to find it ends the `HEAD`s that were sent before, as a write does; the others join its own.
     pub(crate) fn outdate(&self, info: &Arc<ObjectInfo>) {
         let name = (info.bucket.clone(), info.key.clone());
-        let _writes = self.counter(&name).lock();
-        self.listed.remove(&name);
-        if let Some(known) = self.known.get(&name)
-            && known.info.version == info.version
-        {
+        let mut stripe = self.stripe(&name).lock();
+        let was_listed = self.listed.remove(&name).is_some();
+        let known = self.known.get(&name);
+        let known = known.filter(|known| known.info.version == info.version && !known.is_outdated);
+        if was_listed || known.is_some() {
+            stripe.writes += 1;
+        }
+        if let Some(known) = known {
             let is_outdated = true;
             self.known.insert(name.clone(), Known { is_outdated, ..known });
         }
     }
 
-    /// Call before asking the lake.
-    pub(crate) fn begin_ask(&self, bucket: &BucketName, key: &ObjectKey) -> Ask<'_> {
+    /// A `HEAD` that is sent now and that nobody shares.
+    #[cfg(test)]
+    fn begin_ask(self: &Arc<Self>, bucket: &BucketName, key: &ObjectKey) -> Ask {
         let name = (bucket.clone(), key.clone());
-        let writes = *self.counter(&name).lock();
+        let writes = self.stripe(&name).lock().writes;
         Ask {
-            freshness: self,
+            freshness: Arc::clone(self),
             asked_at: self.clock.monotonic(),
             writes,
             name,
@@ -128,30 +153,30 @@ impl Freshness {
         Listing {
             freshness: self,
             asked_at: self.clock.monotonic(),
-            writes: self.writes.iter().map(|writes| *writes.lock()).collect(),
+            writes: self.stripes.iter().map(|stripe| stripe.lock().writes).collect(),
         }
     }
 
     /// Call before writing or deleting; the entry is gone until the write is done or dropped.
     pub(crate) fn begin_write(&self, bucket: &BucketName, key: &ObjectKey) -> Write<'_> {
         let name = (bucket.clone(), key.clone());
-        let mut writes = self.counter(&name).lock();
-        *writes += 1;
+        let mut stripe = self.stripe(&name).lock();
+        stripe.writes += 1;
         self.known.remove(&name);
         self.listed.remove(&name);
         Write {
             freshness: self,
-            writes: *writes,
+            writes: stripe.writes,
             name: name.clone(),
             has_ended: false,
         }
     }
 
-    fn counter(&self, name: &Name) -> &Mutex<u64> {
-        &self.writes[self.stripe(name)]
+    fn stripe(&self, name: &Name) -> &Mutex<Stripe> {
+        &self.stripes[self.stripe_number(name)]
     }
 
-    fn stripe(&self, name: &Name) -> usize {
+    fn stripe_number(&self, name: &Name) -> usize {
         let stripe = self.hasher.hash_one(name) % STRIPES as u64;
         usize::try_from(stripe).expect("a stripe number is small")
     }
@@ -177,9 +202,9 @@ impl Listing<'_> {
     /// Keeps what it says of an object, unless a write came in between.
     pub(crate) fn found(&self, info: ObjectInfo) {
         let name = (info.bucket.clone(), info.key.clone());
-        let stripe = self.freshness.stripe(&name);
-        let writes = self.freshness.writes[stripe].lock();
-        if *writes == self.writes[stripe] {
+        let number = self.freshness.stripe_number(&name);
+        let stripe = self.freshness.stripes[number].lock();
+        if stripe.writes == self.writes[number] {
             let found = Known {
                 info: Arc::new(info),
                 asked_at: self.asked_at,
@@ -190,21 +215,21 @@ impl Listing<'_> {
     }
 }
 
-/// A question to the lake that is under way.
-pub(crate) struct Ask<'a> {
-    freshness: &'a Freshness,
+/// A `HEAD` that is under way.
+pub(crate) struct Ask {
+    freshness: Arc<Freshness>,
     name: Name,
     asked_at: Duration,
     writes: u64,
 }
 
-impl Ask<'_> {
+impl Ask {
     /// Keeps the answer unless a write came in between; returns what was known before.
     pub(crate) fn answered(self, info: Option<&Arc<ObjectInfo>>) -> Option<Arc<ObjectInfo>> {
         let known = &self.freshness.known;
-        let writes = self.freshness.counter(&self.name).lock();
+        let stripe = self.freshness.stripe(&self.name).lock();
         let previous = known.get(&self.name).map(|known| known.info);
-        if *writes != self.writes {
+        if stripe.writes != self.writes {
             return previous;
         }
         self.freshness.listed.remove(&self.name);
@@ -234,8 +259,8 @@ pub(crate) struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// The lake has acknowledged it. If another write to the key overlapped, only the lake knows which one came
-    /// last, so nothing is kept.
+    /// The lake has acknowledged it. If another write to the key overlapped, only the lake knows which one
+    /// came last, so nothing is kept.
     pub(crate) fn done(mut self, info: Option<Arc<ObjectInfo>>) {
         self.has_ended = true;
         self.end(info);
@@ -243,9 +268,9 @@ impl Write<'_> {
 
     fn end(&self, info: Option<Arc<ObjectInfo>>) {
         let known = &self.freshness.known;
-        let mut writes = self.freshness.counter(&self.name).lock();
-        let was_alone = *writes == self.writes;
-        *writes += 1;
+        let mut stripe = self.freshness.stripe(&self.name).lock();
+        let was_alone = stripe.writes == self.writes;
+        stripe.writes += 1;
         self.freshness.listed.remove(&self.name);
         match info.filter(|_| was_alone) {
             Some(info) => {
@@ -272,135 +297,4 @@ impl Drop for Write<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::SystemTime;
-
-    use forebay_core::ManualClock;
-    use forebay_lake::{Attributes, UpdateToken};
-
-    use super::*;
-
-    fn names() -> (BucketName, ObjectKey) {
-        (BucketName::new("bucket").unwrap(), ObjectKey::new("key").unwrap())
-    }
-
-    fn info(version: &str) -> Arc<ObjectInfo> {
-        let (bucket, key) = names();
-        Arc::new(ObjectInfo {
-            bucket,
-            key,
-            domain: forebay_reservoir::TrustDomain::DEFAULT,
-            bytes: 1,
-            version: Version::new(version),
-            modified: SystemTime::UNIX_EPOCH,
-            attributes: Attributes::default(),
-            token: UpdateToken {
-                etag: None,
-                version: None,
-            },
-            checksums: Vec::new(),
-            part_bytes: Vec::new(),
-            tag_count: 0,
-            id: std::sync::OnceLock::new(),
-        })
-    }
-
-    const FIVE_SECONDS: Consistency = Consistency::RevalidateAfter(Duration::from_secs(5));
-
-    #[test]
-    fn an_answer_is_believed_until_it_is_too_old() {
-        let clock = Arc::new(ManualClock::default());
-        let freshness = Freshness::new(10, clock.clone());
-        let (bucket, key) = names();
-        freshness.begin_ask(&bucket, &key).answered(Some(&info("a")));
-        clock.advance(Duration::from_secs(5));
-        assert!(freshness.fresh(&bucket, &key, FIVE_SECONDS).is_some());
-        clock.advance(Duration::from_secs(1));
-        assert!(freshness.fresh(&bucket, &key, FIVE_SECONDS).is_none());
-        assert!(freshness.fresh(&bucket, &key, Consistency::Immutable).is_some());
-        assert!(freshness.fresh(&bucket, &key, Consistency::Always).is_none());
-    }
-
-    #[test]
-    fn an_answer_that_was_asked_for_before_a_write_is_not_kept() {
-        let freshness = Freshness::new(10, Arc::new(ManualClock::default()));
-        let (bucket, key) = names();
-        let ask = freshness.begin_ask(&bucket, &key);
-        freshness.begin_write(&bucket, &key).done(Some(info("new")));
-        ask.answered(Some(&info("old")));
-        let known = freshness
-            .fresh(&bucket, &key, FIVE_SECONDS)
-            .expect("the write is known");
-        assert_eq!(known.version, Version::new("new"));
-    }
-
-    #[test]
-    fn a_listing_is_enough_for_its_version_until_it_is_too_old() {
-        let clock = Arc::new(ManualClock::default());
-        let freshness = Freshness::new(10, clock.clone());
-        let (bucket, key) = names();
-        let (a, b) = (Version::new("a"), Version::new("b"));
-        freshness.begin_list().found(ObjectInfo::clone(&info("a")));
-        let is_fresh = |wanted| {
-            let found = freshness.fresh_version(&bucket, &key, FIVE_SECONDS, wanted);
-            found.is_some()
-        };
-        assert!(is_fresh(Some(&a)) && !is_fresh(Some(&b)) && !is_fresh(None));
-        assert!(freshness.fresh(&bucket, &key, FIVE_SECONDS).is_none());
-        let always = freshness.fresh_version(&bucket, &key, Consistency::Always, Some(&a));
-        assert!(always.is_none());
-        clock.advance(Duration::from_secs(6));
-        assert!(!is_fresh(Some(&a)));
-    }
-
-    #[test]
-    fn a_listing_that_a_write_has_overtaken_is_not_believed() {
-        let freshness = Freshness::new(10, Arc::new(ManualClock::default()));
-        let (bucket, key) = names();
-        let is_fresh = || {
-            let found = freshness.fresh_version(&bucket, &key, FIVE_SECONDS, Some(&Version::new("old")));
-            found.is_some()
-        };
-        let listing = freshness.begin_list();
-        freshness.begin_write(&bucket, &key).done(Some(info("new")));
-        listing.found(ObjectInfo::clone(&info("old")));
-        assert_eq!(
-            freshness
-                .fresh_version(&bucket, &key, FIVE_SECONDS, None)
-                .map(|info| info.version.clone()),
-            Some(Version::new("new"))
-        );
-        freshness.begin_list().found(ObjectInfo::clone(&info("old")));
-        let write = freshness.begin_write(&bucket, &key);
-        freshness.begin_list().found(ObjectInfo::clone(&info("old")));
-        drop(write);
-        assert!(!is_fresh());
-        freshness.begin_list().found(ObjectInfo::clone(&info("old")));
-        assert!(is_fresh());
-        freshness.outdate(&info("old"));
-        assert!(!is_fresh());
-    }
-
-    #[test]
-    fn of_two_writes_at_once_neither_is_believed() {
-        let freshness = Freshness::new(10, Arc::new(ManualClock::default()));
-        let (bucket, key) = names();
-        let first = freshness.begin_write(&bucket, &key);
-        let second = freshness.begin_write(&bucket, &key);
-        second.done(Some(info("second")));
-        first.done(Some(info("first")));
-        assert!(freshness.fresh(&bucket, &key, Consistency::Immutable).is_none());
-    }
-
-    #[test]
-    fn what_was_seen_during_a_write_that_failed_is_not_believed() {
-        let freshness = Freshness::new(10, Arc::new(ManualClock::default()));
-        let (bucket, key) = names();
-        let write = freshness.begin_write(&bucket, &key);
-        let late = freshness.begin_ask(&bucket, &key);
-        freshness.begin_ask(&bucket, &key).answered(Some(&info("old")));
-        drop(write);
-        late.answered(Some(&info("old")));
-        assert!(freshness.fresh(&bucket, &key, Consistency::Immutable).is_none());
-    }
-}
+mod tests;

@@ -1,43 +1,27 @@
 //! Leasing bytes of an object for a process on the host: which version, which bytes, where they lie.
 //!
-//! The same decisions as for a read (`read.rs`): metadata as fresh as the bucket demands, and a restart if the object turns out to
-//! have changed before the first byte. [`Engine::try_lease`] is the warm way: no wait, no task; `None` means that something has to
-//! be asked for, and [`Engine::lease`] does that.
+//! Versions are found as for a read (`with_version.rs`). [`Engine::try_lease`] is the warm way: no wait, no
+//! task; `None` means that something has to be asked for, and [`Engine::lease`] does that.
 
 use std::sync::Arc;
 
-use forebay_core::wire::ItemRange;
-use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
+use forebay_core::{BucketName, ByteRange, ItemRange, ObjectKey, Result, Version};
 use forebay_reservoir::{Leased, LeasedTiers, ObjectId, ObjectVersion};
+use parking_lot::Mutex;
 
-use crate::bucket::Bucket;
-use crate::read::{RESTARTS_MAX, changing_too_fast};
 use crate::{Engine, ObjectInfo};
 
-/// What to lease.
+/// The bytes to lease.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaseRequest<'a> {
     /// The bucket.
     pub bucket: &'a BucketName,
     /// The key.
     pub key: &'a ObjectKey,
-    /// Which bytes; members of archives are for the caller to find.
+    /// The range; members of archives are for the caller to find.
     pub range: &'a ItemRange,
     /// The version that it must have; `None` takes the current one.
     pub version: Option<&'a Version>,
-}
-
-impl LeaseRequest<'_> {
-    /// Which bytes of this version are meant; `Changed` if another one is wanted.
-    fn range_of(&self, info: &ObjectInfo) -> Result<Option<ByteRange>> {
-        match self.version {
-            Some(wanted) if *wanted != info.version => Err(other_version(info, wanted)),
-            _ => {
-                let range = self.range.resolve(info.bytes);
-                range.map_err(|error| error.with("key", &info.key))
-            }
-        }
-    }
 }
 
 /// Bytes of one version of an object, held where they lie.
@@ -45,15 +29,15 @@ impl LeaseRequest<'_> {
 pub struct ObjectLease {
     /// The version that the bytes belong to.
     pub info: Arc<ObjectInfo>,
-    /// Which bytes; `None` if there are none.
+    /// The range; `None` if there are no bytes.
     pub range: Option<ByteRange>,
     /// The hold on them; `None` if there are none.
     pub leased: Option<Leased>,
 }
 
-/// Where leased bytes may lie.
+/// The memory that leased bytes may lie in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeasePlace {
+pub enum LeaseMemory {
     /// In the pages of the cache.
     Shared,
     /// In memory of their own: the holder has its share of the cache already.
@@ -86,9 +70,9 @@ impl Engine {
 
     /// As [`Self::try_lease`], for an object whose metadata the caller has and believes.
     pub fn try_lease_known(&self, info: &Arc<ObjectInfo>, range: &ItemRange) -> Option<Result<ObjectLease>> {
-        let range = match range.resolve(info.bytes) {
+        let range = match resolve(range, info) {
             Ok(range) => range,
-            Err(error) => return Some(Err(error.with("key", &info.key))),
+            Err(error) => return Some(Err(error)),
         };
         let leased = match range {
             Some(range) => Some(self.reservoir.try_lease_id(&info.object_id(), range)?),
@@ -101,44 +85,47 @@ impl Engine {
         }))
     }
 
-    /// Leases a range, fetching what is missing. `place` is asked with the number of bytes before
+    /// Leases a range, fetching what is missing. `memory` is asked with the number of bytes before
     /// anything is fetched, and again if the object changed and the lease starts afresh.
     ///
-    /// Errors: `NotFound`, `OutOfRange`, `Changed` (the object does not have the version that was asked for), `Busy`, and what the lake
-    /// says. Cancel-safe: a fill that others wait for goes on.
+    /// Errors: `NotFound`, `OutOfRange`, `Changed` (the object does not have the version that was asked for),
+    /// `Busy`, and what the lake says. Cancel-safe: a fill that others wait for goes on.
     pub async fn lease(
         &self,
         request: LeaseRequest<'_>,
-        mut place: impl FnMut(u64) -> Result<LeasePlace> + Send,
+        memory: impl FnMut(u64) -> Result<LeaseMemory> + Send,
     ) -> Result<ObjectLease> {
-        let (bucket, mut info) = self.wanted(&request).await?;
-        for _ in 0..RESTARTS_MAX {
-            let Some(range) = request.range_of(&info)? else {
-                return Ok(ObjectLease {
-                    info,
-                    range: None,
-                    leased: None,
-                });
-            };
-            match self.lease_range(&info, range, place(range.len())?).await {
-                // Replaced or deleted since its metadata was cached: ask again and start afresh.
-                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
-                    info = self.refresh(&bucket, request.key).await?;
-                }
-                Err(error) => return Err(error),
-                Ok(leased) => {
-                    return Ok(ObjectLease {
-                        info,
-                        range: Some(range),
-                        leased: Some(leased),
-                    });
-                }
-            }
-        }
-        Err(changing_too_fast(&bucket, request.key))
+        let memory = &Mutex::new(memory);
+        self.with_version(request.bucket, request.key, request.version, |info| async move {
+            self.lease_version(&info, request.range, |bytes| (*memory.lock())(bytes))
+                .await
+        })
+        .await
     }
 
-    /// What the reservoir knows a version of an object by; nothing is asked for.
+    /// Leases a range of this very version, fetching what is missing; `memory` as for [`Self::lease`].
+    ///
+    /// Errors: `OutOfRange`, `Changed` or `NotFound` (the lake has another version by now, or none), `Busy`, and
+    /// what the lake says. Cancel-safe: a fill that others wait for goes on.
+    pub async fn lease_version(
+        &self,
+        info: &Arc<ObjectInfo>,
+        range: &ItemRange,
+        memory: impl FnOnce(u64) -> Result<LeaseMemory> + Send,
+    ) -> Result<ObjectLease> {
+        let range = resolve(range, info)?;
+        let leased = match range {
+            None => None,
+            Some(range) => Some(self.lease_range(info, range, memory(range.len())?).await?),
+        };
+        Ok(ObjectLease {
+            info: Arc::clone(info),
+            range,
+            leased,
+        })
+    }
+
+    /// Returns what the reservoir knows a version of an object by; nothing is asked for.
     ///
     /// Errors: `NotFound` if there is no such bucket.
     pub fn object_id(
@@ -158,63 +145,37 @@ impl Engine {
         }))
     }
 
-    /// Brings a range into RAM, as far as there is room, for whoever leases it later; says where its bytes were.
+    /// Brings a range into RAM, as far as there is room, for whoever leases it later; says where its bytes
+    /// were.
     ///
     /// Errors: as [`Self::lease`], but for `Busy`. Cancel-safe: fills go on.
-    pub async fn prepare(&self, request: LeaseRequest<'_>) -> Result<LeasedTiers> {
-        let (bucket, mut info) = self.wanted(&request).await?;
-        for _ in 0..RESTARTS_MAX {
-            let Some(range) = request.range_of(&info)? else {
+    pub async fn prefetch(&self, request: LeaseRequest<'_>) -> Result<LeasedTiers> {
+        self.with_version(request.bucket, request.key, request.version, |info| async move {
+            let Some(range) = resolve(request.range, &info)? else {
                 return Ok(LeasedTiers::default());
             };
-            if self.reservoir.is_prepared(&info.object_id(), range) {
+            if self.reservoir.is_resident(&info.object_id(), range) {
                 return Ok(LeasedTiers {
                     ram: range.len(),
                     ..LeasedTiers::default()
                 });
             }
-            let object = info.object_version();
-            match self.reservoir.prepare(&object, range, &self.source).await {
-                // Replaced or deleted since its metadata was cached: ask again and start afresh.
-                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
-                    info = self.refresh(&bucket, request.key).await?;
-                }
-                prepared => return prepared,
-            }
-        }
-        Err(changing_too_fast(&bucket, request.key))
+            let (object, source) = (info.object_version(), self.source_of(&info)?);
+            self.reservoir.prefetch(&object, range, &source).await
+        })
+        .await
     }
 
-    /// The object as it is known; asked for again if it is known with another version than is wanted.
-    async fn wanted(&self, request: &LeaseRequest<'_>) -> Result<(Arc<Bucket>, Arc<ObjectInfo>)> {
-        let bucket = self.buckets.open(request.bucket)?;
-        let known =
-            self.freshness
-                .fresh_version(&bucket.name, request.key, bucket.consistency, request.version);
-        let mut info = match known {
-            Some(info) => info,
-            None => self.refresh(&bucket, request.key).await?,
-        };
-        if request.version.is_some_and(|version| *version != info.version) {
-            info = self.refresh(&bucket, request.key).await?;
-        }
-        Ok((bucket, info))
-    }
-
-    async fn lease_range(&self, info: &ObjectInfo, range: ByteRange, place: LeasePlace) -> Result<Leased> {
-        let object = info.object_version();
-        match place {
-            LeasePlace::Shared => self.reservoir.lease(&object, range, &self.source).await,
-            LeasePlace::Copied => self.reservoir.lease_copy(&object, range, &self.source).await,
+    async fn lease_range(&self, info: &ObjectInfo, range: ByteRange, memory: LeaseMemory) -> Result<Leased> {
+        let (object, source) = (info.object_version(), self.source_of(info)?);
+        match memory {
+            LeaseMemory::Shared => self.reservoir.lease(&object, range, &source).await,
+            LeaseMemory::Copied => self.reservoir.lease_copy(&object, range, &source).await,
         }
     }
 }
 
-fn other_version(info: &ObjectInfo, wanted: &Version) -> Error {
-    let message = "the object has another version now; read it without a version, or start again";
-    Error::new(Kind::Changed, message)
-        .with("bucket", &info.bucket)
-        .with("key", &info.key)
-        .with("version", &info.version)
-        .with("wanted", wanted)
+fn resolve(range: &ItemRange, info: &ObjectInfo) -> Result<Option<ByteRange>> {
+    let range = range.resolve(info.bytes);
+    range.map_err(|error| error.with("key", &info.key))
 }

@@ -1,4 +1,5 @@
-//! Listings: always from the lake, complete or an error, without our own documents. Only the view of a step is made up (`step_view.rs`).
+//! Listings: always from the lake, complete or an error, without our own documents. Only places of computed
+//! objects are listed by whoever computes them (`derived.rs`).
 
 use forebay_core::{BucketName, RESERVED_PREFIX, Result};
 use forebay_lake::{ListOptions, ListPage};
@@ -10,8 +11,10 @@ impl Engine {
     /// One page of keys in byte order. Pages are filled up to `limit` (0 = the lake's own page size).
     pub async fn list(&self, bucket: &BucketName, options: ListOptions) -> Result<ListPage> {
         let bucket = self.buckets.open(bucket)?;
-        if let Some(page) = self.view_page(&bucket, &options).await? {
-            return Ok(page);
+        for derived in bucket.derived() {
+            if let Some(page) = derived.list(&bucket.shared, &options).await? {
+                return Ok(page);
+            }
         }
         let limit = options.limit;
         let mut ask = options;
@@ -50,8 +53,8 @@ impl Engine {
     }
 }
 
-/// Whether there is more under a common prefix than our own documents. Only an odd delimiter (`.`, `y`) makes it
-/// worth asking.
+/// Returns whether there is more under a common prefix than our own documents. Only an odd delimiter (`.`,
+/// `y`) makes it worth asking.
 async fn shows(bucket: &Bucket, prefix: &str) -> Result<bool> {
     if prefix.starts_with(RESERVED_PREFIX) {
         return Ok(false);
@@ -73,7 +76,8 @@ async fn shows(bucket: &Bucket, prefix: &str) -> Result<bool> {
     }
 }
 
-/// Where to go on: behind all our own documents if the page ended among them. Never further back than the page did.
+/// Returns where to go on: behind all our own documents if the page ended among them. Never further back than
+/// the page did.
 fn skip_reserved(next: String) -> String {
     if next.starts_with(RESERVED_PREFIX) {
         return next.max(format!("{RESERVED_PREFIX}{}", char::MAX));

@@ -1,8 +1,9 @@
 //! Names of user metadata: which are ours, and what a client's own name is kept under.
 //!
-//! Forebay keeps entries of its own (checksums, `Expires` …) beside those of the client, under names that clients neither see nor
-//! set. A client that uses such a name itself (another Forebay whose lake is this one) keeps it under an escaped one. Every edge
-//! passes names through here on their way in and out, so that none of them can forge an entry of ours.
+//! Forebay keeps entries of its own (checksums, `Expires` …) beside those of the client, under names that
+//! clients neither see nor set. A client that uses such a name itself (another Forebay whose lake is this
+//! one) keeps it under an escaped one. Every edge passes names through here on their way in and out, so that
+//! none of them can forge an entry of ours.
 
 /// User metadata of ours starts with this.
 const RESERVED_PREFIX: &str = "forebay-";

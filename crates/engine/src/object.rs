@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use forebay_core::{BucketName, ByteRange, ObjectKey, Version};
 use forebay_lake::{Attributes, ListedObject, UpdateToken};
-use forebay_reservoir::{ObjectId, TrustDomain};
+use forebay_reservoir::{ObjectId, Source, TrustDomain};
 use serde::{Deserialize, Serialize};
 
 use crate::ObjectPieces;
@@ -18,11 +18,11 @@ pub struct ObjectChecksum {
     pub algorithm: String,
     /// Base64, as S3 writes it; a composite one ends with `-<parts>`.
     pub value: String,
-    /// What it covers.
+    /// The part of the object that it covers.
     pub kind: ChecksumKind,
 }
 
-/// What a checksum covers.
+/// The part of an object that a checksum covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChecksumKind {
     /// The bytes of the object.
@@ -47,13 +47,13 @@ pub struct ObjectInfo {
     pub bucket: BucketName,
     /// Its key.
     pub key: ObjectKey,
-    /// Who may map its bytes: the bucket's domain.
+    /// The clients that may map its bytes: the bucket's domain.
     pub domain: TrustDomain,
     /// Its size.
     pub bytes: u64,
     /// Its version (ETag).
     pub version: Version,
-    /// When it was written.
+    /// The time of the write.
     pub modified: SystemTime,
     /// Content type, user metadata …; without our own reserved entries.
     pub attributes: Attributes,
@@ -63,14 +63,28 @@ pub struct ObjectInfo {
     pub checksums: Vec<ObjectChecksum>,
     /// Sizes of its parts if it was uploaded in parts through Forebay; else empty.
     pub part_bytes: Vec<u64>,
-    /// How many tags it has.
+    /// The number of its tags.
     pub tag_count: usize,
     /// See [`Self::object_id`].
     pub(crate) id: OnceLock<ObjectId>,
+    /// The source of its blocks, once it was looked up.
+    pub(crate) source: SourceCell,
 }
 
+/// The source of an object's blocks; no part of what is known about the object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SourceCell(pub(crate) OnceLock<Arc<dyn Source>>);
+
+impl PartialEq for SourceCell {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SourceCell {}
+
 impl ObjectInfo {
-    /// What a listing says of an object: its version and size, without attributes.
+    /// Returns what a listing says of an object: its version and size, without attributes.
     pub(crate) fn listed(bucket: &Bucket, object: &ListedObject) -> Self {
         Self {
             bucket: bucket.name.clone(),
@@ -88,17 +102,18 @@ impl ObjectInfo {
             part_bytes: Vec::new(),
             tag_count: 0,
             id: OnceLock::new(),
+            source: SourceCell::default(),
         }
     }
 
-    /// What the reservoir knows it by; hashed once.
+    /// Returns what the reservoir knows it by; hashed once.
     #[must_use]
     pub fn object_id(&self) -> ObjectId {
         *self.id.get_or_init(|| ObjectId::of(&self.object_version()))
     }
 }
 
-/// Which bytes a reader wants.
+/// The bytes that a reader wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RangeRequest {
     /// All of them.
@@ -150,9 +165,9 @@ impl std::fmt::Debug for ObjectRead {
 /// A copy from one object to another, maybe between buckets and lakes.
 #[derive(Debug, Clone)]
 pub struct CopyRequest {
-    /// Where from.
+    /// The source object.
     pub source: (BucketName, ObjectKey),
-    /// Where to.
+    /// The target object.
     pub target: (BucketName, ObjectKey),
     /// New attributes; `None` keeps the source's.
     pub attributes: Option<Attributes>,

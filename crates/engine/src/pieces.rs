@@ -1,7 +1,7 @@
 //! The pieces of a read that has begun: the first is at hand, the rest comes from the reservoir.
 //!
-//! A type of its own and no chain of boxed streams, because every small GET makes one. A version that turns out to be gone is no longer
-//! believed: the next read asks the lake.
+//! A type of its own and no chain of boxed streams, because every small GET makes one. A version that turns
+//! out to be gone is no longer believed: the next read asks the lake.
 
 use std::pin::Pin;
 use std::sync::Arc;

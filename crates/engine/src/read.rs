@@ -4,17 +4,13 @@ use std::sync::Arc;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
 
-use crate::bucket::Bucket;
 use crate::{Conditions, Engine, ObjectInfo, ObjectPieces, ObjectRead, RangeRequest, ReadAnswer, Verdict};
-
-/// How often a read starts again because the object changed before its first byte.
-pub(crate) const RESTARTS_MAX: usize = 3;
 
 impl Engine {
     /// Starts a read; the first piece has been fetched and checked when this returns.
     ///
-    /// Errors: `NotFound` (context `key` only if the bucket is there), `PreconditionFailed`, `OutOfRange`, and what
-    /// the lake says. Cancel-safe: a fill that others wait for goes on.
+    /// Errors: `NotFound` (context `key` only if the bucket is there), `PreconditionFailed`, `OutOfRange`,
+    /// and what the lake says. Cancel-safe: a fill that others wait for goes on.
     pub async fn read(
         &self,
         bucket: &BucketName,
@@ -22,26 +18,17 @@ impl Engine {
         range: RangeRequest,
         conditions: &Conditions,
     ) -> Result<ReadAnswer> {
-        let bucket = self.buckets.open(bucket)?;
-        let mut info = self.info(&bucket, key).await?;
-        for _ in 0..RESTARTS_MAX {
+        self.with_version(bucket, key, None, |info| async move {
             match conditions.check(&info) {
-                Verdict::NotModified => {
-                    return Ok(ReadAnswer::NotModified(info));
+                Verdict::NotModified => Ok(ReadAnswer::NotModified(info)),
+                Verdict::Failed => Err(failed_condition(&info)),
+                Verdict::Proceed => {
+                    let read = self.start(&info, range).await?;
+                    Ok(ReadAnswer::Object(Box::new(read)))
                 }
-                Verdict::Failed => return Err(failed_condition(&info)),
-                Verdict::Proceed => {}
             }
-            match self.start(&info, range).await {
-                // Replaced or deleted since its metadata was cached: ask again and start afresh.
-                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
-                    info = self.refresh(&bucket, key).await?;
-                }
-                Err(error) => return Err(error),
-                Ok(read) => return Ok(ReadAnswer::Object(Box::new(read))),
-            }
-        }
-        Err(changing_too_fast(&bucket, key))
+        })
+        .await
     }
 
     async fn start(&self, info: &Arc<ObjectInfo>, range: RangeRequest) -> Result<ObjectRead> {
@@ -52,7 +39,8 @@ impl Engine {
                 pieces: ObjectPieces::none(),
             });
         };
-        let pieces = self.reservoir.read(&info.object_version(), range, &self.source);
+        let source = self.source_of(info)?;
+        let pieces = self.reservoir.read(&info.object_version(), range, &source);
         Ok(ObjectRead {
             info: Arc::clone(info),
             range: Some(range),
@@ -62,7 +50,8 @@ impl Engine {
 }
 
 impl RangeRequest {
-    /// The bytes of this object that are meant; `None` means all of an empty object. `OutOfRange` if there are none.
+    /// The bytes of this object that are meant; `None` means all of an empty object. `OutOfRange` if there
+    /// are none.
     pub fn resolve(self, info: &ObjectInfo) -> Result<Option<ByteRange>> {
         resolve_range(self, info)
     }
@@ -117,15 +106,6 @@ pub(crate) fn failed_condition(info: &ObjectInfo) -> Error {
     .with("version", &info.version)
 }
 
-pub(crate) fn changing_too_fast(bucket: &Bucket, key: &ObjectKey) -> Error {
-    Error::new(
-        Kind::Changed,
-        "the object is replaced faster than it can be read; try again",
-    )
-    .with("bucket", &bucket.name)
-    .with("key", key)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::SystemTime;
@@ -152,6 +132,7 @@ mod tests {
             part_bytes,
             tag_count: 0,
             id: std::sync::OnceLock::new(),
+            source: crate::object::SourceCell::default(),
         }
     }
 

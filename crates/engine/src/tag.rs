@@ -5,6 +5,7 @@ use std::sync::Arc;
 use forebay_core::{BucketName, Kind, ObjectKey, Result, Version};
 
 use crate::bucket::Bucket;
+use crate::engine::check_derived;
 use crate::{Engine, ObjectInfo, Tag, document};
 
 impl Engine {
@@ -18,11 +19,12 @@ impl Engine {
     /// Replaces the tags of an object; none removes them.
     pub async fn set_tags(&self, bucket: &BucketName, key: &ObjectKey, tags: Vec<Tag>) -> Result<()> {
         let bucket = self.buckets.open(bucket)?;
-        self.refuse_view(&bucket, key).await?;
+        check_derived(&bucket, key).await?;
         self.keep_tags(&bucket, key, None, tags).await
     }
 
-    /// Keeps the tags of an object that has just been written, unless another writer has replaced or removed it since.
+    /// Keeps the tags of an object that has just been written, unless another writer has replaced or removed
+    /// it since.
     pub(crate) async fn tag_written(
         &self,
         bucket: &Arc<Bucket>,
@@ -36,8 +38,9 @@ impl Engine {
         }
     }
 
-    /// Replaces the tags of the object that the lake has now, if it is the one that is meant, and the cached metadata
-    /// that counts them. Tags are bound to the time that the lake gave the object, so it is asked for.
+    /// Replaces the tags of the object that the lake has now, if it is the one that is meant, and the cached
+    /// metadata that counts them. Tags are bound to the time that the lake gave the object, so it is asked
+    /// for.
     async fn keep_tags(
         &self,
         bucket: &Arc<Bucket>,

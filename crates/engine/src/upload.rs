@@ -1,4 +1,5 @@
-//! Multipart uploads: the bytes are parts of the lake, the rest is documents in the bucket (`upload/ledger.rs`).
+//! Multipart uploads: the bytes are parts of the lake, the rest is documents in the bucket
+//! (`upload/ledger.rs`).
 //!
 //! Nothing of an upload lives in a node only: it goes on after a restart and on another node. A part is
 //! acknowledged after the lake has both its bytes and its document.
@@ -30,7 +31,7 @@ const PART_BYTES_MIN: u64 = 5 << 20;
 /// The highest part number.
 const PART_NUMBER_MAX: u16 = 10_000;
 
-/// How to open an upload.
+/// Options of a new upload.
 #[derive(Debug, Clone, Default)]
 pub struct CreateUpload {
     /// Content type, user metadata …
@@ -48,7 +49,7 @@ pub struct UploadInfo {
     pub id: String,
     /// The key it will become.
     pub key: ObjectKey,
-    /// When it was opened.
+    /// The time when it was opened.
     pub initiated: SystemTime,
     /// See [`CreateUpload`].
     pub checksum: Option<(String, ChecksumKind)>,
@@ -79,9 +80,9 @@ pub struct PartCopy {
     pub upload: String,
     /// 1 to 10,000.
     pub number: u16,
-    /// Where the bytes come from.
+    /// The source of the bytes.
     pub source: (BucketName, ObjectKey),
-    /// Which of them; `None` means all.
+    /// The range of them; `None` means all.
     pub range: Option<ByteRange>,
     /// Must hold for the source.
     pub conditions: Conditions,
@@ -96,7 +97,7 @@ pub struct PartInfo {
     pub etag: String,
     /// Its size.
     pub bytes: u64,
-    /// When it was stored.
+    /// The time when it was stored.
     pub modified: SystemTime,
     /// Its checksums.
     pub checksums: Vec<ObjectChecksum>,
@@ -113,14 +114,15 @@ pub struct CompletedPart {
     pub checksums: Vec<ObjectChecksum>,
 }
 
-/// How to complete.
+/// Options of a completion.
 #[derive(Debug, Clone, Default)]
 pub struct CompleteRequest {
     /// The parts, in ascending order.
     pub parts: Vec<CompletedPart>,
     /// The condition on the object that is there now.
     pub condition: WriteCondition,
-    /// The checksum of the whole, computed by the edge from the parts' checksums or given by the client and compared.
+    /// The checksum of the whole, computed by the edge from the parts' checksums or given by the client and
+    /// compared.
     pub checksum: Option<ObjectChecksum>,
     /// The size that the client says the whole has.
     pub bytes: Option<u64>,
@@ -157,8 +159,8 @@ impl Engine {
         Ok(upload.info(&id))
     }
 
-    /// Stores a part. `checksums` is asked for the part's verified checksums when the body has ended and the lake has
-    /// not yet got all of it; an error of it, or in the body, leaves the part as it was.
+    /// Stores a part. `checksums` is asked for the part's verified checksums when the body has ended and the
+    /// lake has not yet got all of it; an error of it, or in the body, leaves the part as it was.
     pub async fn upload_part(
         &self,
         bucket: &BucketName,
@@ -267,7 +269,8 @@ impl Engine {
             .complete_upload(key, &upload.lake_upload, &parts, options)
             .await;
         let receipt = match completed {
-            // The lake has forgotten the upload, but we have not: an earlier try may have been cut off in between.
+            // The lake has forgotten the upload, but we have not: an earlier try may have been cut off in
+            // between.
             Err(error) if error.kind() == Kind::NotFound => joined_before(&bucket, key, &parts)
                 .await?
                 .ok_or_else(|| ledger::no_such_upload(id).caused_by(error))?,
@@ -339,7 +342,8 @@ impl Engine {
     }
 }
 
-/// The receipt of the object if it is what these parts make, by size and by the ETag that S3 gives a joined object.
+/// The receipt of the object if it is what these parts make, by size and by the ETag that S3 gives a joined
+/// object.
 async fn joined_before(
     bucket: &Bucket,
     key: &ObjectKey,

@@ -1,8 +1,8 @@
 //! Writing an object: through to the lake, and into the reservoir on the way.
 //!
-//! Life cycle: [`Engine::write`] turns the condition into a lake condition and opens a writer; [`ObjectWrite::push`]
-//! gives each chunk to the lake and to a pending fill; [`ObjectWrite::finish`] makes the object visible. Until then
-//! the old object stays; dropping the write abandons it.
+//! Life cycle: [`Engine::write`] turns the condition into a lake condition and opens a writer;
+//! [`ObjectWrite::push`] gives each chunk to the lake and to a pending fill; [`ObjectWrite::finish`] makes
+//! the object visible. Until then the old object stays; dropping the write abandons it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,7 +17,7 @@ use crate::document::{self, Extras};
 use crate::read::failed_condition;
 use crate::{Engine, ObjectChecksum, ObjectInfo, Tag};
 
-/// What must hold for a write to happen.
+/// The condition of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum WriteCondition {
     /// Nothing.
@@ -42,17 +42,17 @@ pub struct WriteRequest {
     pub bytes: Option<u64>,
     /// `Content-MD5`; checked before the object becomes visible.
     pub md5: Option<[u8; 16]>,
-    /// Checksums that the client named in its headers. They become metadata if the write goes through, so the edge
-    /// must still compare them with the body before it calls [`ObjectWrite::finish`].
+    /// Checksums that the client named in its headers. They become metadata if the write goes through, so the
+    /// edge must still compare them with the body before it calls [`ObjectWrite::finish`].
     pub checksums: Vec<ObjectChecksum>,
-    /// Whether more checksums may come with [`Finish`] (trailers).
+    /// Set if more checksums may come with [`Finish`] (trailers).
     pub late_checksums: bool,
-    /// For bulk that nobody reads soon: the caller's own digest of the bytes, 32 hexadecimal digits. The lake need not hash them, and they do not
-    /// go into the cache.
+    /// For bulk that nobody reads soon: the caller's own digest of the bytes, 32 hexadecimal digits. The lake
+    /// need not hash them, and they do not go into the cache.
     pub content: Option<String>,
 }
 
-/// What is known after the body.
+/// The checksums that are known after the body.
 #[derive(Debug, Clone, Default)]
 pub struct Finish {
     /// All checksums to keep, already compared with the body.
@@ -66,7 +66,7 @@ pub struct WriteReceipt {
     pub version: Version,
     /// Its size.
     pub bytes: u64,
-    /// When it was written.
+    /// The time of the write.
     pub modified: SystemTime,
 }
 
@@ -120,7 +120,8 @@ impl Engine {
         })
     }
 
-    /// What the condition means for the lake. A lake that does not keep the promise is never trusted with it.
+    /// Returns what the condition means for the lake. A lake that does not keep the promise is never trusted
+    /// with it.
     pub(crate) async fn put_mode(
         &self,
         bucket: &Arc<Bucket>,
@@ -174,13 +175,14 @@ impl Engine {
             part_bytes: Vec::new(),
             tag_count: 0,
             id: std::sync::OnceLock::new(),
+            source: crate::object::SourceCell::default(),
         }
     }
 }
 
 impl ObjectWrite {
-    /// Adds bytes; waits while the lake is slower than the caller. Not cancel-safe: after a cancelled call the
-    /// write can only be aborted.
+    /// Adds bytes; waits while the lake is slower than the caller. Not cancel-safe: after a cancelled call
+    /// the write can only be aborted.
     pub async fn push(&mut self, bytes: Bytes) -> Result<()> {
         self.bytes += bytes.len() as u64;
         if self.request.bytes.is_some_and(|expected| self.bytes > expected) {

@@ -4,10 +4,9 @@ mod fixture;
 
 use bytes::Bytes;
 use fixture::{Fixture, body_of, bucket, key};
-use forebay_core::wire::ItemRange;
-use forebay_core::{Kind, PAGE_BYTES};
+use forebay_core::{ItemRange, Kind, PAGE_BYTES};
 use forebay_engine::{
-    ChecksumKind, Conditions, Consistency, CopyRequest, Finish, LeasePlace, LeaseRequest, ObjectChecksum,
+    ChecksumKind, Conditions, Consistency, CopyRequest, Finish, LeaseMemory, LeaseRequest, ObjectChecksum,
     RangeRequest, ReadAnswer, Tag, WriteCondition, WriteRequest,
 };
 use forebay_lake::{Lake, ListOptions, Operation, PutOptions};
@@ -79,7 +78,7 @@ async fn bytes_of_a_version_that_a_listing_named_cost_no_other_question() {
     };
     let requests = || fixture.lake.counters().snapshot().requests_of(Operation::Head);
     let before = requests();
-    let lease = |request| fixture.engine.lease(request, |_| Ok(LeasePlace::Shared));
+    let lease = |request| fixture.engine.lease(request, |_| Ok(LeaseMemory::Shared));
     let leased = lease(request).await.unwrap();
     assert_eq!(leased.info.version, version);
     assert_eq!(fixture.lake_read_bytes(), old.len() as u64);
@@ -112,7 +111,7 @@ async fn a_version_that_a_listing_named_and_that_is_gone_is_an_error() {
         range: &ItemRange::Whole,
         version: Some(&page.objects[0].version),
     };
-    let leased = fixture.engine.lease(request, |_| Ok(LeasePlace::Shared)).await;
+    let leased = fixture.engine.lease(request, |_| Ok(LeaseMemory::Shared)).await;
     assert_eq!(leased.unwrap_err().kind(), Kind::Changed);
 }
 

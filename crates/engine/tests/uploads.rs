@@ -7,8 +7,8 @@ use bytes::Bytes;
 use fixture::{Fixture, body_of, bucket, key};
 use forebay_core::{ByteRange, Kind};
 use forebay_engine::{
-    CompleteRequest, CompletedPart, Conditions, Consistency, CreateUpload, Finish, PartCopy, PartInfo,
-    PartRequest, RangeRequest, WriteRequest,
+    CompleteRequest, CompletedPart, Conditions, Consistency, CreateUpload, PartCopy, PartInfo, PartRequest,
+    RangeRequest,
 };
 use forebay_lake::Lake;
 use futures::StreamExt;
@@ -304,39 +304,4 @@ async fn a_removed_bucket_takes_its_open_uploads_along() {
         .await
         .unwrap_err();
     assert_eq!(gone.kind(), Kind::NotFound);
-}
-
-#[tokio::test]
-async fn a_body_that_began_before_the_commit_cannot_end_in_a_view() {
-    let fixture = Fixture::new(Consistency::Always).await;
-    let engine = &fixture.engine;
-    let target = key("run/steps/1/whole/model.safetensors");
-    let upload = engine
-        .create_upload(&bucket(), &target, CreateUpload::default())
-        .await
-        .unwrap();
-    let request = PartRequest {
-        key: target.clone(),
-        ..part(&upload.id, 1, fixture.random_bytes(7))
-    };
-    let stored = engine
-        .upload_part(&bucket(), request, || Ok(Vec::new()))
-        .await
-        .unwrap();
-    let mut write = engine
-        .write(&bucket(), &target, WriteRequest::default())
-        .await
-        .unwrap();
-    write.push(fixture.random_bytes(7)).await.unwrap();
-
-    let manifest = format!("run/{}", forebay_checkpoint::names::manifest(1, 1));
-    fixture
-        .put_in_lake(&manifest, Bytes::from_static(b"a commit"))
-        .await;
-    let completed = engine
-        .complete_upload(&bucket(), &target, &upload.id, complete(&[stored]))
-        .await;
-    assert_eq!(completed.unwrap_err().kind(), Kind::InvalidInput);
-    let finished = write.finish(Finish::default()).await;
-    assert_eq!(finished.unwrap_err().kind(), Kind::InvalidInput);
 }

@@ -1,13 +1,13 @@
 //! Entry points for fuzzing: each takes any bytes and panics if a promise about them does not hold.
 //!
-//! Not part of the API. `fuzz/` drives them with libFuzzer, `tests/fuzz_corpus.rs` with the committed corpus and with
-//! mutations of it.
+//! Not part of the API. `fuzz/` drives them with libFuzzer, `fuzzing/tests.rs` with the committed corpus
+//! and with mutations of it.
 
 use std::path::{Component, Path};
 
 use forebay_core::ObjectKey;
 
-use crate::folder::key_path::{KeyPath, MARKER_NAME, PRIVATE_FOLDERS};
+use crate::backend::folder::key_path::{KeyPath, MARKER_NAME, PRIVATE_FOLDERS};
 
 /// A key as the path of a file in a folder lake.
 ///
@@ -40,3 +40,6 @@ pub fn key_path(data: &[u8]) {
     };
     assert_eq!(back, key.as_str());
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! From "which bytes are wanted" to exact offsets, once the size of the object is known.
 //!
 //! One rule for all lakes, so that a range means the same on each: the end is cut at the end of the object, a
-//! range that then holds nothing is `OutOfRange` (also every range of an empty object), no range is everything.
+//! range that then holds nothing is `OutOfRange` (also every range of an empty object), no range is
+//! everything.
 
 use std::ops::Range;
 

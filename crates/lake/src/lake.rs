@@ -1,8 +1,8 @@
 //! The lake trait and the values that cross it.
 //!
 //! A lake is an object store: flat keys, whole-object versions (ETags), ranged reads, conditional writes,
-//! multipart uploads. Back-ends (`memory`, `folder`, `cloud`) and decorators (`Counted`, `Throttled`,
-//! `Faulty`, `Prefixed`) all implement [`Lake`]; `testkit::lake_suite` runs the same behaviour tests on each.
+//! multipart uploads. Back-ends (`backend/`) and decorators (`layer/`) all implement [`Lake`];
+//! `testkit::lake_suite` runs the same behaviour tests on each.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// A stream of body bytes; an error ends it.
 pub type ByteStream = BoxStream<'static, Result<Bytes>>;
 
-/// What HTTP and S3 clients attach to an object besides its bytes.
+/// Headers that HTTP and S3 clients attach to an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attributes {
@@ -35,7 +35,7 @@ pub struct Attributes {
     pub user: BTreeMap<String, String>,
 }
 
-/// What a conditional update needs to name the state it replaces; opaque, because stores differ
+/// Name of the state that a conditional update replaces; opaque, because stores differ
 /// (ETag on S3, generation on GCS).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateToken {
@@ -54,7 +54,7 @@ pub struct ObjectMeta {
     pub bytes: u64,
     /// Its version.
     pub version: Version,
-    /// When it was written.
+    /// Time of its last write.
     pub modified: SystemTime,
     /// Content type, user metadata and so on.
     pub attributes: Attributes,
@@ -71,11 +71,11 @@ pub struct ListedObject {
     pub bytes: u64,
     /// Its version, equal to what `head` says.
     pub version: Version,
-    /// When it was written.
+    /// Time of its last write.
     pub modified: SystemTime,
 }
 
-/// Which bytes of an object are wanted.
+/// Wanted bytes of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GetRange {
     /// These bytes; the end is cut at the object's end, a start at or past it is `OutOfRange`.
@@ -86,7 +86,7 @@ pub enum GetRange {
     Last(u64),
 }
 
-/// How to read.
+/// Options of a read.
 #[derive(Debug, Clone, Default)]
 pub struct GetOptions {
     /// All bytes if `None`.
@@ -101,7 +101,7 @@ pub struct GetResult {
     pub meta: ObjectMeta,
     /// Offset of the first byte of `body` in the object.
     pub start: u64,
-    /// How many bytes `body` has; fewer is an `Unavailable` error at its end, never a silent short read.
+    /// Number of bytes in `body`; fewer is an `Unavailable` error at its end, never a silent short read.
     pub bytes: u64,
     /// The bytes.
     pub body: ByteStream,
@@ -117,7 +117,7 @@ impl fmt::Debug for GetResult {
     }
 }
 
-/// What must hold for a write to happen.
+/// Condition of a write.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum PutMode {
     /// Replace whatever is there.
@@ -129,17 +129,19 @@ pub enum PutMode {
     Update(UpdateToken),
 }
 
-/// How to write.
+/// Options of a write.
 #[derive(Debug, Clone, Default)]
 pub struct PutOptions {
     /// The condition.
     pub mode: PutMode,
-    /// What to keep beside the bytes.
+    /// Headers to keep beside the bytes.
     pub attributes: Attributes,
-    /// The MD5 that the caller says the bytes have; checked before the object becomes visible, else `Checksum`.
+    /// The MD5 that the caller says the bytes have; checked before the object becomes visible, else
+    /// `Checksum`.
     pub md5: Option<[u8; 16]>,
-    /// What the caller's own digest of the bytes is, 32 hexadecimal digits: a lake that would hash them for their ETag takes this instead,
-    /// with `-1` behind it, so that nobody takes it for an MD5. Known before the first byte.
+    /// The caller's own digest of the bytes, 32 hexadecimal digits: a lake that would hash them for
+    /// their ETag takes this instead, with `-1` behind it, so that nobody takes it for an MD5. Known before
+    /// the first byte.
     pub content: Option<String>,
 }
 
@@ -150,7 +152,7 @@ pub struct PutReceipt {
     pub version: Version,
     /// For a later `PutMode::Update`.
     pub token: UpdateToken,
-    /// When the lake says it was written, where it says so with the answer.
+    /// Time of the write, if the lake gives it with its answer.
     pub modified: Option<SystemTime>,
 }
 
@@ -162,8 +164,8 @@ pub trait LakeWriter: Send {
     /// Adds bytes; waits while too much is in flight.
     async fn write(&mut self, bytes: Bytes) -> Result<()>;
 
-    /// Whether attributes given to `finish` can still take effect. A cloud lake fixes them when it has to turn
-    /// the write into a multipart upload, so what is known late must then be kept elsewhere.
+    /// Returns whether attributes given to `finish` can still take effect. A cloud lake fixes them when it
+    /// has to turn the write into a multipart upload, so what is known late must then be kept elsewhere.
     fn takes_attributes_at_finish(&self) -> bool;
 
     /// Makes the object visible. `options` replaces what was given when the writer was made.
@@ -191,7 +193,7 @@ pub struct PartReceipt {
     pub bytes: u64,
 }
 
-/// What to list: one page of keys in byte order.
+/// Options of a listing: one page of keys in byte order.
 #[derive(Debug, Clone, Default)]
 pub struct ListOptions {
     /// Only keys that start with this (plain text, not a path).
@@ -252,7 +254,8 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
     async fn delete(&self, key: &ObjectKey) -> Result<()>;
 
     /// Removes an object only if it is still the one that the token names: else `PreconditionFailed`, or, if
-    /// there is none, `NotFound` where the lake tells the two apart. `Unsupported` where the lake cannot decide that in one step.
+    /// there is none, `NotFound` where the lake tells the two apart. `Unsupported` where the lake cannot
+    /// decide that in one step.
     async fn delete_if(&self, key: &ObjectKey, _token: &UpdateToken) -> Result<()> {
         let message = "this lake cannot remove an object under a condition; remove it without one";
         Err(Error::new(Kind::Unsupported, message)
@@ -260,7 +263,8 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
             .with("key", key))
     }
 
-    /// Copies inside the lake. `attributes: None` keeps those of the source. `if_match` pins the source's version.
+    /// Copies inside the lake. `attributes: None` keeps those of the source. `if_match` pins the source's
+    /// version.
     async fn copy(&self, from: &ObjectKey, to: &ObjectKey, options: CopyOptions) -> Result<PutReceipt>;
 
     /// One page of keys in byte order: complete, or an error.
@@ -288,8 +292,8 @@ pub trait Lake: Send + Sync + fmt::Debug + 'static {
         options: PutOptions,
     ) -> Result<PutReceipt>;
 
-    /// The uploads of this key that are neither completed nor forgotten, newest first. `Unsupported` where the lake
-    /// does not tell; then an upload can only be gone on with by who knows its id.
+    /// The uploads of this key that are neither completed nor forgotten, newest first. `Unsupported` where
+    /// the lake does not tell; then an upload can only be gone on with by who knows its id.
     async fn open_uploads(&self, key: &ObjectKey) -> Result<Vec<UploadId>> {
         Err(does_not_tell(self.url(), key))
     }
@@ -312,7 +316,7 @@ fn does_not_tell(url: &str, key: &ObjectKey) -> Error {
     .with("key", key)
 }
 
-/// How to copy.
+/// Options of a copy.
 #[derive(Debug, Clone, Default)]
 pub struct CopyOptions {
     /// New attributes; `None` keeps the source's.

@@ -1,34 +1,31 @@
 //! Object stores behind one trait.
 //!
-//! Read in this order: [`Lake`] (`lake.rs`), the back-ends, the decorators, the scheduler.
-mod cloud;
-mod counted;
+//! Read in this order: [`Lake`] (`lake.rs`), the stores (`backend/`), the decorators (`layer/`), the read
+//! scheduler (`schedule/`). [`open`] turns a URL into a lake; [`selftest`] proves at start which promises it
+//! keeps.
+mod backend;
 mod etag;
-mod faulty;
-mod folder;
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod get_range;
 mod lake;
-mod memory;
+mod layer;
 mod open;
 mod operation;
-mod prefixed;
-mod retry;
-mod scheduler;
+mod schedule;
 pub mod selftest;
-mod throttled;
 
-pub use counted::{Counted, LakeCounters, LakeCounts, RequestCount};
-pub use faulty::{Fault, FaultHook, Faulty};
-pub use folder::FolderLake;
+pub use backend::folder::FolderLake;
+pub use backend::memory::MemoryLake;
 pub use get_range::resolve_range;
 pub use lake::*;
-pub use memory::MemoryLake;
+pub use layer::counted::{Counted, LakeCounters, LakeCounts, RequestCount};
+pub use layer::faulty::{Fault, FaultHook, Faulty};
+pub use layer::prefixed::Prefixed;
+pub use layer::retry::{RetryBudget, RetryPolicy};
+pub use layer::throttled::{ThrottleOptions, Throttled};
 pub use open::{AddressStyle, OpenOptions, open};
 pub use operation::Operation;
-pub use prefixed::Prefixed;
-pub use retry::{RetryBudget, RetryPolicy};
-pub use scheduler::{FetchPriority, FetchUrgency, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
+pub use schedule::{FetchPriority, FetchUrgency, ReadScheduler, SchedulerOptions, SchedulerStats, plan};
 pub use selftest::LakeReport;
-pub use throttled::{ThrottleOptions, Throttled};

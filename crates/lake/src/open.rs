@@ -1,8 +1,8 @@
 //! From a URL to a lake.
 //!
-//! A URL says which store and which part of it; options, the URL's query, the environment and the AWS profile files say how
-//! to reach it, in this order of rank. Secrets come from options, environment and files only: a URL is printed in messages, so
-//! keys in it are refused.
+//! A URL says which store and which part of it; options, the URL's query, the environment and the AWS profile
+//! files say how to reach it, in this order of rank. Secrets come from options, environment and files only: a
+//! URL is printed in messages, so keys in it are refused.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,20 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{Error, Kind, Result};
+use forebay_net::ClientTls;
 use http::Uri;
 
-use crate::cloud::credentials::{Credentials, Keys};
-use crate::cloud::generic;
-use crate::cloud::profile::Profile;
-use crate::cloud::s3::S3Lake;
-use crate::cloud::s3::client::{Place, S3Client};
+use crate::backend::object_store;
+use crate::backend::s3::S3Lake;
+use crate::backend::s3::client::{BucketLocation, S3Client};
+use crate::backend::s3::credentials::{Credentials, Keys};
+use crate::backend::s3::profile::Profile;
 use crate::{FolderLake, Lake, MemoryLake, Prefixed, ThrottleOptions, Throttled};
 
 const ACCEPTED: &str = "write a folder (/path or file:///path), s3://bucket[/prefix], gs://bucket[/prefix], \
                         az://container[/prefix] or memory://";
 const REGION_DEFAULT: &str = "us-east-1";
 
-/// Where the bucket's name goes in a request.
+/// Position of the bucket's name in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressStyle {
     /// `https://endpoint/bucket/key`.
@@ -32,14 +33,14 @@ pub enum AddressStyle {
     Virtual,
 }
 
-/// How to reach a lake, where the URL and the environment do not say it. All fields may be left out.
+/// Access settings that neither the URL nor the environment gives. All fields may be left out.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
     /// The S3 endpoint, `http://host:port`.
     pub endpoint: Option<String>,
     /// The S3 region.
     pub region: Option<String>,
-    /// Where the bucket's name goes.
+    /// Position of the bucket's name.
     pub style: Option<AddressStyle>,
     /// The S3 access key id; only together with the secret.
     pub access_key_id: Option<String>,
@@ -47,6 +48,8 @@ pub struct OpenOptions {
     pub secret_access_key: Option<String>,
     /// The token of temporary S3 keys.
     pub session_token: Option<String>,
+    /// Trust and identity towards an `https` endpoint; by default the machine's authorities are trusted.
+    pub tls: ClientTls,
 }
 
 impl fmt::Debug for OpenOptions {
@@ -76,7 +79,8 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Lake>> {
         .map_err(|error: Error| error.with("lake", without_query(url)))
 }
 
-/// Takes `latency_ms` and `bytes_per_s` out of a URL: any lake can be made as slow as a far one, for trying out.
+/// Takes `latency_ms` and `bytes_per_s` out of a URL: any lake can be made as slow as a far one, for trying
+/// out.
 fn split_throttle(url: &str) -> Result<(String, Option<ThrottleOptions>)> {
     let Some((place, query)) = url.split_once('?') else {
         return Ok((url.to_owned(), None));
@@ -123,14 +127,14 @@ async fn open_with(
         "gs" => {
             let url = CloudUrl::parse(rest)?;
             Ok(under_prefix(
-                Arc::new(generic::open_gcs(&url.bucket)?),
+                Arc::new(object_store::open_gcs(&url.bucket)?),
                 &url.prefix,
             ))
         }
         "az" => {
             let url = CloudUrl::parse(rest)?;
             Ok(under_prefix(
-                Arc::new(generic::open_azure(&url.bucket)?),
+                Arc::new(object_store::open_azure(&url.bucket)?),
                 &url.prefix,
             ))
         }
@@ -163,12 +167,15 @@ async fn open_s3(
     env: &(impl Fn(&str) -> Option<String> + Sync),
 ) -> Result<Arc<dyn Lake>> {
     let profile = Profile::load(env).await?;
-    let place = place_of(url, options, &profile, env)?;
+    let location = location_of(url, options, &profile, env)?;
     let credentials = match url.query("anonymous").as_deref() {
         Some("true" | "1") => Credentials::Anonymous,
         _ => Credentials::find(given_keys(options)?, &profile, env)?,
     };
-    let lake = S3Lake::new(format!("s3://{}", url.bucket), S3Client::new(place, credentials)?);
+    let lake = S3Lake::new(
+        format!("s3://{}", url.bucket),
+        S3Client::new(location, credentials, &options.tls)?,
+    );
     Ok(under_prefix(Arc::new(lake), &url.prefix))
 }
 
@@ -187,12 +194,12 @@ fn given_keys(options: &OpenOptions) -> Result<Option<Keys>> {
     }
 }
 
-fn place_of(
+fn location_of(
     url: &CloudUrl,
     options: &OpenOptions,
     profile: &Profile,
     env: &impl Fn(&str) -> Option<String>,
-) -> Result<Place> {
+) -> Result<BucketLocation> {
     let of_profile = |name: &str| profile.get(name).map(str::to_owned);
     let region = (options.region.clone())
         .or_else(|| url.query("region"))
@@ -216,7 +223,7 @@ fn place_of(
         (None, None) => AddressStyle::Path,
     };
     let endpoint = endpoint.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-    Ok(Place {
+    Ok(BucketLocation {
         endpoint: endpoint_of(&endpoint)?,
         region,
         bucket: url.bucket.clone(),

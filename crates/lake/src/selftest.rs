@@ -1,9 +1,10 @@
-//! Which promises a lake keeps, found out by trying.
+//! Tests by trying which promises a lake keeps.
 //!
-//! Stores differ: some ignore the condition of a write, some check it and then write without a lock. A node runs
-//! [`probe`] when it starts and refuses what would need a promise that its lake does not keep. All objects of the probe
-//! lie under `.forebay/selftest-<random>/` and are removed at the end. It takes 48 requests, most of them side by
-//! side. A lake that refuses writes gives a report that says so; only a lake that cannot be reached gives an error.
+//! Stores differ: some ignore the condition of a write, some check it and then write without a lock. A node
+//! runs [`probe`] when it starts and refuses what would need a promise that its lake does not keep. All
+//! objects of the probe lie under `.forebay/selftest-<random>/` and are removed at the end. It takes 48
+//! requests, most of them side by side. A lake that refuses writes gives a report that says so; only a lake
+//! that cannot be reached gives an error.
 
 use std::collections::BTreeSet;
 
@@ -14,37 +15,38 @@ use futures::future::join_all;
 
 use crate::{GetOptions, GetRange, Lake, ListOptions, PutMode, PutOptions, UpdateToken};
 
-/// How many create the same object at once; a store that checks and then writes lets several win.
+/// Number of creators of the same object at once; a store that checks and then writes lets several win.
 const RACERS: usize = 5;
 /// Creations are raced twice, because the first time connections may still be opening one after another.
 const CREATE_ROUNDS: usize = 2;
 /// `a-b` is less than `a/b` in byte order; a store that lists folder by folder has them the other way round.
 const LISTED: [&str; 3] = ["list/a-b", "list/a/b", "list/b"];
 
-/// What a lake was seen to do.
+/// Findings of a self-test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LakeReport {
     /// Objects can be written and removed.
     pub writable: bool,
     /// Of several that create an object at once exactly one wins, and the object has its bytes.
     pub conditional_create: bool,
-    /// An update with an old token fails, one with the right token works, and of several at once exactly one wins.
+    /// An update with an old token fails, one with the right token works, and of several at once exactly one
+    /// wins.
     pub conditional_update: bool,
-    /// A removal with an old token fails, and of several with the right one exactly one works. Few stores have it, so
-    /// its absence is no finding.
+    /// A removal with an old token fails, and of several with the right one exactly one works. Few stores
+    /// have it, so its absence is no finding.
     pub conditional_delete: bool,
     /// A read that names an old version fails instead of giving the new bytes.
     pub if_match_reads: bool,
-    /// What was written is what a read right after it gives.
+    /// A read right after a write gives what was written.
     pub read_after_write: bool,
-    /// What was written is in a listing right after it, in byte order.
+    /// A listing right after a write has what was written, in byte order.
     pub list_after_write: bool,
-    /// What did not hold, one line each, for people.
+    /// Promises that did not hold, one line each, for people.
     pub findings: Vec<String>,
 }
 
 impl LakeReport {
-    /// Whether everything holds.
+    /// Returns whether everything holds.
     #[must_use]
     pub fn is_perfect(&self) -> bool {
         self.findings.is_empty()
@@ -75,7 +77,7 @@ fn is_about_the_lake(error: &Error) -> bool {
     )
 }
 
-/// Whether a conditional write was refused because of its condition.
+/// Returns whether a conditional write was refused because of its condition.
 fn is_refusal(error: &Error, lost: Kind) -> bool {
     error.kind() == lost || error.kind() == Kind::Conflict
 }
@@ -271,8 +273,9 @@ impl Probe<'_> {
 
     /// Several write at once under the same condition: one must win and its bytes must stay.
     ///
-    /// Some servers (Ceph) answer those that lose with a 500. That counts as lost, but proves nothing: if no loser
-    /// was refused in so many words, one that comes late must be. If nobody won, the lake was not reached.
+    /// Some servers (Ceph) answer those that lose with a 500. That counts as lost, but proves nothing: if no
+    /// loser was refused in so many words, one that comes late must be. If nobody won, the lake was not
+    /// reached.
     async fn race(&self, key: &ObjectKey, mode: &PutMode, lost: Kind) -> Result<Option<String>> {
         // Bodies differ from each other and from earlier rounds, so that no two writes have the same version.
         let bodies: Vec<String> = (0..RACERS)
@@ -303,7 +306,7 @@ impl Probe<'_> {
         }
     }
 
-    /// Whether a writer is refused whose condition does not hold any more.
+    /// Returns whether a writer is refused whose condition does not hold any more.
     async fn refuses_late(&self, key: &ObjectKey, mode: &PutMode, lost: Kind) -> Result<bool> {
         match self.put(key, "late", mode.clone()).await {
             Ok(_) => Ok(false),

@@ -1,7 +1,7 @@
 //! The S3 lake against a real S3 server that is not ours.
 //!
-//! `FOREBAY_TEST_S3_ENDPOINT`, `FOREBAY_TEST_S3_KEY` and `FOREBAY_TEST_S3_SECRET` name a running server (`cargo xtask test`
-//! starts SeaweedFS). Without them the tests print why they were skipped.
+//! `FOREBAY_TEST_S3_ENDPOINT`, `FOREBAY_TEST_S3_KEY` and `FOREBAY_TEST_S3_SECRET` name a running server
+//! (`cargo xtask test` starts SeaweedFS). Without them the tests print why they were skipped.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -38,6 +38,7 @@ async fn server(test: &str) -> Option<Arc<dyn Lake>> {
         access_key_id: std::env::var("FOREBAY_TEST_S3_KEY").ok(),
         secret_access_key: std::env::var("FOREBAY_TEST_S3_SECRET").ok(),
         session_token: None,
+        ..OpenOptions::default()
     };
     let url = format!("s3://lake-tests/{test}-{:08x}", fastrand::u32(..));
     Some(open(&url, &options).await.unwrap())

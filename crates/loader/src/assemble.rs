@@ -1,7 +1,8 @@
 //! The batch of a step: its samples, read, checked and decoded, with bad ones treated as the options say.
 //!
-//! Which samples a batch has depends on the course and on the data alone, never on who asks or when: a substitute is the next good sample
-//! of the window, found the same way on every rank. Errors that are nobody's fault but the lake's are raised.
+//! The samples of a batch depend on the sampler and on the data alone, never on who asks or when: a
+//! substitute is the next good sample of the window, found the same way on every rank. Errors that are
+//! nobody's fault but the lake's are raised.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,13 +10,13 @@ use std::time::Instant;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order;
 
-use crate::course::{Course, Spot, Walk};
 use crate::dataset::Inner;
 use crate::decoding::{self, Column, Decoding, Row};
 use crate::fetch::{Fetched, add, fetch, nanoseconds};
-use crate::held::Held;
+use crate::leased_pages::LeasedPages;
 use crate::options::OnError;
 use crate::sample::SampleBytes;
+use crate::sampler::{SampleRef, Sampler, SamplerCursor};
 use crate::stats::{BadSample, BatchStats, Times};
 
 /// Substitutes that are tried for one sample.
@@ -30,13 +31,14 @@ pub struct Batch {
     pub step: u64,
     /// The samples; fewer than the batch size if some were skipped.
     pub samples: Vec<SampleBytes>,
-    /// Fields that were decoded, in the order of [`crate::LoaderOptions::decode`]; their bytes are gone from the samples unless a value looks at them.
+    /// Fields that were decoded, in the order of [`crate::LoaderOptions::decode`]; their bytes are gone from
+    /// the samples unless a value looks at them.
     pub columns: Vec<Column>,
-    /// How many of them are padding: samples of the epoch's beginning that come a second time.
+    /// Number of padded samples: those of the epoch's beginning that come a second time.
     pub padded: u64,
     /// Samples that could not be used.
     pub bad: Vec<BadSample>,
-    /// What it cost.
+    /// Its cost.
     pub stats: BatchStats,
     /// Bytes of all fields as they were read.
     pub(crate) read_bytes: u64,
@@ -56,19 +58,19 @@ impl Batch {
 
 /// Makes batches; one per thread.
 pub(crate) struct Assembler {
-    pub(crate) course: Arc<Course>,
+    pub(crate) sampler: Arc<Sampler>,
     pub(crate) datasets: Arc<[Arc<Inner>]>,
     pub(crate) on_error: OnError,
     pub(crate) decoding: Arc<Decoding>,
-    pub(crate) held: Arc<Held>,
-    /// The epoch that is walked, and the walk.
-    pub(crate) walk: Option<(u64, Walk)>,
+    pub(crate) leased: Arc<LeasedPages>,
+    /// The current epoch and its cursor.
+    pub(crate) cursor: Option<(u64, SamplerCursor)>,
 }
 
 /// A sample, or what is wrong with it.
 struct Slot {
     position: u64,
-    spot: Spot,
+    sample_ref: SampleRef,
     sample: Option<Result<(SampleBytes, Row)>>,
 }
 
@@ -95,7 +97,7 @@ impl Assembler {
         for slot in slots {
             let good = match slot.sample {
                 Some(Ok(good)) => Some(good),
-                Some(Err(error)) => self.bad(&mut batch, slot.position, slot.spot, error)?,
+                Some(Err(error)) => self.bad(&mut batch, slot.position, slot.sample_ref, error)?,
                 None => return Err(Error::new(Kind::Internal, "a sample was not asked for")),
             };
             if let Some((sample, row)) = good {
@@ -113,35 +115,35 @@ impl Assembler {
     }
 
     fn slots(&mut self, epoch: u64, step: &order::Batch) -> Result<Vec<Slot>> {
-        let walk = match &mut self.walk {
-            Some((walked, walk)) if *walked == epoch => walk,
-            other => &mut other.insert((epoch, self.course.walk(epoch))).1,
+        let cursor = match &mut self.cursor {
+            Some((walked, cursor)) if *walked == epoch => cursor,
+            other => &mut other.insert((epoch, self.sampler.cursor(epoch))).1,
         };
         let slot = |position| {
-            let spot = walk.at(position)?;
+            let sample_ref = cursor.at(position)?;
             Ok(Slot {
                 position,
-                spot,
+                sample_ref,
                 sample: None,
             })
         };
         step.positions().map(slot).collect()
     }
 
-    /// One question per dataset.
+    /// Sends one request per dataset.
     fn read(&self, epoch: u64, slots: &mut [Slot], stats: &mut BatchStats) -> Result<()> {
         for (source, dataset) in self.datasets.iter().enumerate() {
-            let mine = slots.iter_mut().filter(|slot| slot.spot.source == source);
+            let mine = slots.iter_mut().filter(|slot| slot.sample_ref.source == source);
             let mine: Vec<&mut Slot> = mine.collect();
             if mine.is_empty() {
                 continue;
             }
-            let numbers: Vec<u64> = mine.iter().map(|slot| slot.spot.number).collect();
-            let fetched = fetch(dataset, source, &numbers, Some(&self.held))?;
+            let numbers: Vec<u64> = mine.iter().map(|slot| slot.sample_ref.number).collect();
+            let fetched = fetch(dataset, source, &numbers, Some(&self.leased))?;
             count(stats, &fetched);
             for (slot, sample) in mine.into_iter().zip(fetched.samples) {
                 slot.sample = Some(sample.map(|mut sample| {
-                    sample.draw = self.course.draw(epoch, slot.position);
+                    sample.sample_seed = self.sampler.sample_seed(epoch, slot.position);
                     (sample, Row::new())
                 }));
             }
@@ -176,13 +178,13 @@ impl Assembler {
         &self,
         batch: &mut Batch,
         position: u64,
-        spot: Spot,
+        sample_ref: SampleRef,
         error: Error,
     ) -> Result<Option<(SampleBytes, Row)>> {
         if self.on_error == OnError::Raise || !is_samples_fault(&error) {
             return Err(error.with("epoch", batch.epoch));
         }
-        let mut record = self.record(batch.epoch, spot, &error)?;
+        let mut record = self.record(batch.epoch, sample_ref, &error)?;
         let substitute = match self.on_error {
             OnError::Substitute => Some(self.substitute(batch, position, error)?),
             _ => None,
@@ -202,17 +204,22 @@ impl Assembler {
 
     /// The next good sample of the window.
     fn substitute(&self, batch: &mut Batch, position: u64, mut error: Error) -> Result<(SampleBytes, Row)> {
-        for spot in self
-            .course
+        for sample_ref in self
+            .sampler
             .substitutes(batch.epoch, position)
             .take(SUBSTITUTES_MAX)
         {
-            let dataset = &self.datasets[spot.source];
-            let mut fetched = fetch(dataset, spot.source, &[spot.number], Some(&self.held))?;
+            let dataset = &self.datasets[sample_ref.source];
+            let mut fetched = fetch(
+                dataset,
+                sample_ref.source,
+                &[sample_ref.number],
+                Some(&self.leased),
+            )?;
             count(&mut batch.stats, &fetched);
             let decoded = fetched.samples.pop().map(|sample| {
                 let mut sample = sample?;
-                sample.draw = self.course.draw(batch.epoch, position);
+                sample.sample_seed = self.sampler.sample_seed(batch.epoch, position);
                 let row = decoding::decode(self.decoding.fields(), &sample)?;
                 Ok((sample, row))
             });
@@ -230,13 +237,13 @@ impl Assembler {
             .caused_by(error))
     }
 
-    fn record(&self, epoch: u64, spot: Spot, error: &Error) -> Result<BadSample> {
-        let dataset = &self.datasets[spot.source];
-        let sample = dataset.index.sample(spot.number)?;
+    fn record(&self, epoch: u64, sample_ref: SampleRef, error: &Error) -> Result<BadSample> {
+        let dataset = &self.datasets[sample_ref.source];
+        let sample = dataset.index.sample(sample_ref.number)?;
         Ok(BadSample {
             epoch,
-            source: spot.source,
-            number: spot.number,
+            source: sample_ref.source,
+            number: sample_ref.number,
             shard: dataset.shard(sample.shard)?.name.to_string(),
             key: sample.key.map(|key| String::from_utf8_lossy(key).into_owned()),
             reason: error.to_string(),
@@ -245,7 +252,7 @@ impl Assembler {
     }
 }
 
-/// Whether another try, or another node, would see the same.
+/// Returns whether another try, or another node, would see the same.
 fn is_samples_fault(error: &Error) -> bool {
     matches!(
         error.kind(),

@@ -1,13 +1,14 @@
 //! A dataset: names, an index, and samples by number.
 //!
-//! [`Dataset::open`] finds the shards, takes or builds the index, and compares the two; from then on the dataset is fixed: the versions that were
-//! found are the ones that are read, and a shard that is replaced later is an error, never other bytes. A dataset has no threads; clones
-//! share everything, threads and forked children may use it at once. Memory: the index (a view of the node's, shared by all processes of
+//! [`Dataset::open`] finds the shards, takes or builds the index, and compares the two; from then on the
+//! dataset is fixed: the versions that were found are the ones that are read, and a shard that is replaced
+//! later is an error, never other bytes. A dataset has no threads; clones share everything, threads and
+//! forked children may use it at once. Memory: the index (a view of the node's, shared by all processes of
 //! the host) and about 200 bytes a shard.
 
 use std::sync::Arc;
 
-use forebay_client::{Client, Interrupt, ObjectName, PlannedObject};
+use forebay_client::{Client, Interrupt, ObjectName, WorkingSetObject};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::filter::Filter;
 use forebay_dataset::index::{Index, Sample};
@@ -19,45 +20,47 @@ use forebay_dataset::write::KEY_FIELD;
 
 use crate::fetch::fetch;
 use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
-use crate::part::Part;
 use crate::process::PerProcess;
 use crate::rows::Rows;
 use crate::rows::select::select;
 use crate::sample::SampleBytes;
-use crate::source::{self, Asked, Source};
+use crate::selection::SampleSelection;
+use crate::source::{self, SearchOptions, Source};
 use crate::streams::Streams;
-use crate::trust::{Trusted, Verify};
+use crate::verify::{TrustedManifests, Verify};
 
-/// How a dataset is opened.
+/// Options of opening a dataset.
 #[derive(Clone)]
 pub struct DatasetOptions {
     /// The format of all shards; `None`: as their names suggest.
     pub format: Option<Format>,
     /// Only these fields are read; empty: all.
     pub fields: Vec<String>,
-    /// What is done if the index is missing or does not fit.
+    /// Policy for an index that is missing or does not fit.
     pub rebuild: Rebuild,
-    /// Whether a built index is stored beside the data.
+    /// Stores a built index beside the data.
     pub store: bool,
-    /// Whether the SHA-256 of every shard is computed when it is indexed.
+    /// Computes the SHA-256 of every shard when it is indexed.
     pub with_sha256: bool,
-    /// How tokens are cut, for `npy` and `bin`.
+    /// Windows of tokens, for `npy` and `bin`.
     pub tokens: Option<TokenWindows>,
-    /// Where labels come from, for raw files.
+    /// Origin of labels, for raw files.
     pub labels: Labels,
     /// Shards that are indexed at once.
     pub build_threads: usize,
-    /// Whether somebody wants to stop the building of the index.
+    /// Says that somebody wants to stop the building of the index.
     pub interrupt: Option<Interrupt>,
-    /// Whether the index of a shard is taken from DALI's `.idx` beside it, where there is one: no checksums, nothing of the shard is read.
+    /// Takes the index of a shard from DALI's `.idx` beside it, where there is one: no checksums,
+    /// nothing of the shard is read.
     pub borrow: bool,
-    /// What the data has to be; anything but `Nothing` reads all of it when it is opened.
+    /// Proof that the data has to pass; anything but `Nothing` reads all of it when it is opened.
     pub verify: Verify,
     /// Only samples for which this holds, if given.
     pub filter: Option<Filter>,
     /// Only these samples, if given; with a filter those that are in both.
-    pub part: Option<Part>,
-    /// Whether a folder may be one whose pack is not finished: for whoever packs it and looks at what came out.
+    pub part: Option<SampleSelection>,
+    /// Takes a folder whose pack is not finished: for whoever packs it and looks at what came
+    /// out.
     pub unfinished: bool,
     /// Bytes of decoded pages of Parquet, or of decompressed shards, that this process keeps.
     pub decoded_bytes_max: u64,
@@ -103,7 +106,7 @@ pub(crate) struct Inner {
     pub(crate) client: Client,
     pub(crate) index: Index,
     origin: IndexOrigin,
-    shards: Vec<ShardPlace>,
+    shards: Vec<ShardLocation>,
     /// In order.
     names: Vec<Arc<str>>,
     fields: Vec<String>,
@@ -115,7 +118,7 @@ pub(crate) struct Inner {
     pub(crate) decoded_bytes_max: u64,
 }
 
-/// How samples are read.
+/// Ways to read samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// As byte ranges of their shards.
@@ -128,8 +131,8 @@ pub(crate) enum Access {
     Mixed,
 }
 
-/// Where a shard lies.
-pub(crate) struct ShardPlace {
+/// Location of a shard.
+pub(crate) struct ShardLocation {
     /// Of raw files bucket and folder.
     pub(crate) object: ObjectName,
     pub(crate) version: Option<String>,
@@ -138,8 +141,8 @@ pub(crate) struct ShardPlace {
     record: ShardRecord,
 }
 
-impl ShardPlace {
-    /// Whether it can only be read from its start.
+impl ShardLocation {
+    /// Returns whether it can only be read from its start.
     pub(crate) fn is_compressed(&self) -> bool {
         self.record.is_compressed()
     }
@@ -164,18 +167,19 @@ impl ShardPlace {
 }
 
 impl Dataset {
-    /// Opens the dataset behind these names: `forebay://bucket/dir/{0000..1023}.tar`, unions with `::`, folders that end in `/`.
+    /// Opens the dataset behind these names: `forebay://bucket/dir/{0000..1023}.tar`, unions with `::`,
+    /// folders that end in `/`.
     ///
-    /// The first opening reads every shard once to index it; `progress` is told. Errors: `NotFound` names missing shards, `InvalidInput` says
-    /// what is wrong with a name, `Corrupt` what with a shard.
+    /// The first opening reads every shard once to index it; `progress` is told. Errors: `NotFound` names
+    /// missing shards, `InvalidInput` says what is wrong with a name, `Corrupt` what with a shard.
     pub fn open<S: AsRef<str>>(
         client: &Client,
         names: &[S],
         mut options: DatasetOptions,
         progress: Option<OnProgress<'_>>,
     ) -> Result<Self> {
-        let (mut source, origins) = source::find(client, names, Asked::of(&options))?;
-        let trusted = Trusted::read(client, &source, origins, &mut options)?;
+        let (mut source, origins) = source::find(client, names, SearchOptions::of(&options))?;
+        let trusted = TrustedManifests::read(client, &source, origins, &mut options)?;
         if let (Some(trusted), Source::Raw(folders)) = (&trusted, &mut source) {
             trusted.check_files(client, folders, &options, progress)?;
         }
@@ -183,7 +187,7 @@ impl Dataset {
         if let (Some(trusted), Source::Shards { base, .. }) = (&trusted, &source) {
             trusted.check_shards(&index, base)?;
         }
-        let shards = places(&index, &source)?;
+        let shards = locations(&index, &source)?;
         let shape = shape(&index, &shards)?;
         let access = access(&shards)?;
         let names = index.head().meta().fields.iter();
@@ -226,19 +230,20 @@ impl Dataset {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// The samples of the part for which the filter holds; `None` if there is neither. Numbers are those of the whole dataset everywhere.
+    /// The samples of the part for which the filter holds; `None` if there is neither. Numbers are those of
+    /// the whole dataset everywhere.
     #[must_use]
     pub fn subset(&self) -> Option<&Arc<Subset>> {
         self.0.subset.as_ref()
     }
 
-    /// How many samples there are, whatever the filter says.
+    /// Returns how many samples there are, whatever the filter says.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.0.index.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -250,19 +255,19 @@ impl Dataset {
         &self.0.index.head().meta().fields
     }
 
-    /// The index: places, keys, encodings, columns.
+    /// The index: locations, keys, encodings, columns.
     #[must_use]
     pub fn index(&self) -> &Index {
         &self.0.index
     }
 
-    /// Where the index came from.
+    /// Returns where the index came from.
     #[must_use]
     pub fn index_origin(&self) -> IndexOrigin {
         self.0.origin
     }
 
-    /// What the order of an epoch depends on.
+    /// Returns what the order of an epoch depends on.
     #[must_use]
     pub fn shape(&self) -> &Arc<Shape> {
         &self.0.shape
@@ -276,12 +281,12 @@ impl Dataset {
         sample.unwrap_or_else(|| {
             Err(Error::new(
                 Kind::Internal,
-                "a question for a sample without an answer",
+                "a request for a sample without an answer",
             ))
         })
     }
 
-    /// These samples, in one question to the node, each with a result of its own.
+    /// These samples, in one request to the node, each with a result of its own.
     pub fn samples(&self, numbers: &[u64]) -> Result<Vec<Result<SampleBytes>>> {
         Ok(fetch(&self.0, 0, numbers, None)?.samples)
     }
@@ -297,7 +302,7 @@ impl std::fmt::Debug for Dataset {
 }
 
 impl Inner {
-    pub(crate) fn shard(&self, number: u32) -> Result<&ShardPlace> {
+    pub(crate) fn shard(&self, number: u32) -> Result<&ShardLocation> {
         self.shards.get(number as usize).ok_or_else(|| {
             Error::new(
                 Kind::Corrupt,
@@ -310,7 +315,7 @@ impl Inner {
     pub(crate) fn layout(&self, shard: u32) -> Layout {
         self.shards
             .get(shard as usize)
-            .map_or(Layout::OneObject, ShardPlace::record_layout)
+            .map_or(Layout::OneObject, ShardLocation::record_layout)
     }
 
     /// Bytes of all shards.
@@ -327,13 +332,13 @@ impl Inner {
     }
 
     /// The shards as a node's cache knows them; raw files are not among them.
-    pub(crate) fn planned_objects(&self) -> impl Iterator<Item = PlannedObject> {
+    pub(crate) fn working_set_objects(&self) -> impl Iterator<Item = WorkingSetObject> {
         let whole = self
             .shards
             .iter()
             .filter(|place| place.record.layout == Layout::OneObject);
         whole.filter_map(|place| {
-            Some(PlannedObject {
+            Some(WorkingSetObject {
                 object: place.object.clone(),
                 version: place.version.clone()?,
                 bytes: place.record.bytes,
@@ -347,12 +352,12 @@ impl Inner {
         compressed.fold(0, |sum, place| sum.saturating_add(place.record.stream_bytes))
     }
 
-    /// How its samples are read.
+    /// Returns how its samples are read.
     pub(crate) fn access(&self) -> Access {
         self.access
     }
 
-    /// Whether a field of this name is wanted.
+    /// Returns whether a field of this name is wanted.
     pub(crate) fn is_wanted(&self, name: &str) -> bool {
         self.fields.is_empty() || self.fields.iter().any(|wanted| wanted == name)
     }
@@ -372,9 +377,9 @@ impl Inner {
     }
 }
 
-/// Where the shards of an index lie, in its order.
-fn places(index: &Index, source: &Source) -> Result<Vec<ShardPlace>> {
-    let mut places = Vec::with_capacity(index.shard_count() as usize);
+/// Returns where the shards of an index lie, in its order.
+fn locations(index: &Index, source: &Source) -> Result<Vec<ShardLocation>> {
+    let mut locations = Vec::with_capacity(index.shard_count() as usize);
     for (number, shard) in index.head().shards().enumerate() {
         let record = shard?.record();
         let (object, version) = match source {
@@ -389,31 +394,31 @@ fn places(index: &Index, source: &Source) -> Result<Vec<ShardPlace>> {
             }
         };
         let name = format!("{}/{}", object.bucket, object.key).into();
-        places.push(ShardPlace {
+        locations.push(ShardLocation {
             object,
             version,
             name,
             record,
         });
     }
-    Ok(places)
+    Ok(locations)
 }
 
-/// How the samples of these shards are read: all the same way.
-fn access(places: &[ShardPlace]) -> Result<Access> {
-    let rows = places
+/// Returns how the samples of these shards are read: all the same way.
+fn access(locations: &[ShardLocation]) -> Result<Access> {
+    let rows = locations
         .iter()
         .filter(|place| place.record.format == Format::Parquet)
         .count();
     match rows {
         0 => Ok(
-            match places.iter().filter(|place| place.is_compressed()).count() {
+            match locations.iter().filter(|place| place.is_compressed()).count() {
                 0 => Access::Ranges,
-                all if all == places.len() => Access::Streams,
+                all if all == locations.len() => Access::Streams,
                 _ => Access::Mixed,
             },
         ),
-        all if all == places.len() => Ok(Access::Rows),
+        all if all == locations.len() => Ok(Access::Rows),
         _ => {
             let message = "Parquet and other shards cannot be one dataset; mix two datasets instead";
             Err(Error::new(Kind::InvalidInput, message))
@@ -422,10 +427,10 @@ fn access(places: &[ShardPlace]) -> Result<Access> {
 }
 
 /// Samples and bytes of each shard, and which data, cut in which way, it is.
-fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
-    let mut sizes = Vec::with_capacity(places.len());
-    let mut versions = Vec::with_capacity(places.len());
-    for (shard, place) in index.head().shards().zip(places) {
+fn shape(index: &Index, locations: &[ShardLocation]) -> Result<Shape> {
+    let mut sizes = Vec::with_capacity(locations.len());
+    let mut versions = Vec::with_capacity(locations.len());
+    for (shard, place) in index.head().shards().zip(locations) {
         let shard = shard?;
         sizes.push(ShardSize {
             samples: shard.samples(),
@@ -438,7 +443,7 @@ fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
             shard.first_sample()..shard.first_sample() + shard.samples(),
         )?);
     }
-    let parts = places.iter().zip(&versions).zip(&sizes);
+    let parts = locations.iter().zip(&versions).zip(&sizes);
     let parts =
         parts.map(|((place, version), size)| (place.record.name.as_str(), version.as_str(), size.samples));
     // Tokens that are cut in another way are other samples, also if there are as many.
@@ -449,7 +454,7 @@ fn shape(index: &Index, places: &[ShardPlace]) -> Result<Shape> {
 }
 
 /// The version of a shard; of a raw folder a fingerprint of all objects.
-fn version_of(index: &Index, place: &ShardPlace, samples: std::ops::Range<u64>) -> Result<String> {
+fn version_of(index: &Index, place: &ShardLocation, samples: std::ops::Range<u64>) -> Result<String> {
     use forebay_dataset::index::Value;
     if place.record.layout == Layout::OneObject {
         return Ok(place.record.version.clone().unwrap_or_default());

@@ -1,8 +1,9 @@
 //! Decodes the fields of samples on a pool of threads, and packs what is alike into one array.
 //!
-//! A fetcher that has read a batch gives its samples to the pool and waits; threads take one sample after the other, of the oldest batch first, so a
-//! batch is decoded by all of them together. Bounds: as many batches as there are fetchers, as many threads as the options say. Where all
-//! decoders are quick (numbers, text, tokens) there is no pool: the fetcher does it itself.
+//! A fetcher that has read a batch gives its samples to the pool and waits; threads take one sample after the
+//! other, of the oldest batch first, so a batch is decoded by all of them together. Bounds: as many batches
+//! as there are fetchers, as many threads as the options say. Where all decoders are quick (numbers, text,
+//! tokens) there is no pool: the fetcher does it itself.
 //!
 //! Life cycle: threads start and end with the pipeline of their loader.
 
@@ -13,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use forebay_core::{Error, Kind, Result};
 use forebay_decode::{Decoder, Packed, Value, pack};
 
-use crate::blocks::{Block, Blocks};
+use crate::buffer_pool::{BufferPool, PooledBuffer};
 use crate::dataset::Dataset;
 use crate::sample::SampleBytes;
 
@@ -22,7 +23,7 @@ use crate::sample::SampleBytes;
 pub struct FieldDecoder {
     /// Its name.
     pub field: Arc<str>,
-    /// How.
+    /// Its decoder.
     pub decoder: Decoder,
 }
 
@@ -41,7 +42,7 @@ impl FieldDecoder {
 #[derive(Debug)]
 pub enum Column {
     /// One array for all of them.
-    Packed(Packed<Block>),
+    Packed(Packed<PooledBuffer>),
     /// A value for each. Those that say so look into the field of their sample.
     Values(Vec<Value>),
 }
@@ -59,12 +60,12 @@ impl Column {
 /// The values of one sample, in the order of the decoders.
 pub(crate) type Row = Vec<Value>;
 
-/// What a loader decodes, and who does it.
+/// Decoders of a loader, and the threads that run them.
 pub(crate) struct Decoding {
     fields: Arc<[FieldDecoder]>,
     /// `None` if everything is quick.
     pool: Option<Pool>,
-    blocks: Blocks,
+    buffers: BufferPool,
 }
 
 impl Decoding {
@@ -73,7 +74,7 @@ impl Decoding {
         Self {
             fields: fields.into(),
             pool: is_heavy.then(Pool::default),
-            blocks: Blocks::default(),
+            buffers: BufferPool::default(),
         }
     }
 
@@ -89,7 +90,7 @@ impl Decoding {
         self.pool.is_some()
     }
 
-    /// The life of a thread of the pool.
+    /// Runs a thread of the pool until it is closed.
     pub(crate) fn run(&self) {
         if let Some(pool) = &self.pool {
             pool.run();
@@ -125,7 +126,7 @@ impl Decoding {
 
     /// Columns of the rows of a batch.
     pub(crate) fn columns(&self, samples: &mut [SampleBytes], rows: Vec<Row>) -> Vec<Column> {
-        columns(&self.fields, samples, rows, &self.blocks)
+        columns(&self.fields, samples, rows, &self.buffers)
     }
 }
 
@@ -134,7 +135,7 @@ pub(crate) fn decode(fields: &[FieldDecoder], sample: &SampleBytes) -> Result<Ro
     let one = |field: &FieldDecoder| {
         let value = match sample.field(&field.field) {
             Some(bytes) if bytes.is_null() => Ok(Value::Null),
-            Some(bytes) => field.decoder.decode_drawn(bytes, sample.draw),
+            Some(bytes) => field.decoder.decode_seeded(bytes, sample.sample_seed),
             None => Err(Error::new(Kind::Corrupt, "the sample has no such field")),
         };
         value.map_err(|error| {
@@ -154,7 +155,7 @@ fn columns(
     fields: &[FieldDecoder],
     samples: &mut [SampleBytes],
     rows: Vec<Row>,
-    blocks: &Blocks,
+    buffers: &BufferPool,
 ) -> Vec<Column> {
     let mut by_field: Vec<Vec<Value>> = fields.iter().map(|_| Vec::with_capacity(rows.len())).collect();
     for row in rows {
@@ -168,12 +169,12 @@ fn columns(
             .iter()
             .map(|sample| sample.field(&field.field).map_or(&[][..], |bytes| bytes))
             .collect();
-        let packed = pack(&field.decoder, &values, &bytes, |bytes| blocks.take(bytes));
+        let packed = pack(&field.decoder, &values, &bytes, |bytes| buffers.take(bytes));
         let column = match packed {
             Some(packed) => Column::Packed(Packed {
                 dtype: packed.dtype,
                 shape: packed.shape,
-                memory: blocks.own(packed.memory),
+                memory: buffers.own(packed.memory),
             }),
             None => Column::Values(values),
         };
@@ -196,38 +197,38 @@ fn columns(
 }
 
 /// Samples of a batch that are being decoded.
-struct Work {
+struct DecodeJob {
     fields: Arc<[FieldDecoder]>,
     samples: Vec<SampleBytes>,
     next: AtomicUsize,
-    done: Mutex<Done>,
+    done: Mutex<DecodeResults>,
     finished: Condvar,
 }
 
-struct Done {
+struct DecodeResults {
     rows: Vec<Option<Result<Row>>>,
     left: usize,
 }
 
-/// The line of batches that wait for the pool.
+/// The queue of batches that wait for the pool.
 #[derive(Default)]
 pub(crate) struct Pool {
-    line: Mutex<Line>,
+    queue: Mutex<WorkQueue>,
     more: Condvar,
 }
 
 #[derive(Default)]
-struct Line {
-    waiting: VecDeque<Arc<Work>>,
+struct WorkQueue {
+    waiting: VecDeque<Arc<DecodeJob>>,
     is_closed: bool,
 }
 
 impl Pool {
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, WorkQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a thread of the pool.
+    /// Runs a thread of the pool until it is closed.
     pub(crate) fn run(&self) {
         while let Some(work) = self.take() {
             work.work();
@@ -235,23 +236,23 @@ impl Pool {
     }
 
     /// The oldest batch that has samples which nobody has begun; `None` when all is over.
-    fn take(&self) -> Option<Arc<Work>> {
-        let mut line = self.line();
+    fn take(&self) -> Option<Arc<DecodeJob>> {
+        let mut queue = self.queue();
         loop {
-            if line.is_closed {
+            if queue.is_closed {
                 return None;
             }
-            line.waiting.retain(|work| work.has_more());
-            if let Some(work) = line.waiting.front() {
+            queue.waiting.retain(|work| work.has_more());
+            if let Some(work) = queue.waiting.front() {
                 return Some(Arc::clone(work));
             }
-            line = self.more.wait(line).unwrap_or_else(PoisonError::into_inner);
+            queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// Ends the threads.
     pub(crate) fn close(&self) {
-        self.line().is_closed = true;
+        self.queue().is_closed = true;
         self.more.notify_all();
     }
 
@@ -262,17 +263,17 @@ impl Pool {
         samples: Vec<SampleBytes>,
     ) -> (Vec<SampleBytes>, Vec<Result<Row>>) {
         let count = samples.len();
-        let work = Arc::new(Work {
+        let work = Arc::new(DecodeJob {
             fields: Arc::clone(fields),
             samples,
             next: AtomicUsize::new(0),
-            done: Mutex::new(Done {
+            done: Mutex::new(DecodeResults {
                 rows: (0..count).map(|_| None).collect(),
                 left: count,
             }),
             finished: Condvar::new(),
         });
-        self.line().waiting.push_back(Arc::clone(&work));
+        self.queue().waiting.push_back(Arc::clone(&work));
         self.more.notify_all();
         let mut done = work.done();
         while done.left > 0 {
@@ -295,17 +296,17 @@ impl Pool {
             .collect();
         drop(done);
         // Memory of the node that samples lie in is not held for longer than they are used.
-        self.line().waiting.retain(|work| work.has_more());
+        self.queue().waiting.retain(|work| work.has_more());
         (work.samples.clone(), rows)
     }
 
     fn is_closed(&self) -> bool {
-        self.line().is_closed
+        self.queue().is_closed
     }
 }
 
-impl Work {
-    fn done(&self) -> MutexGuard<'_, Done> {
+impl DecodeJob {
+    fn done(&self) -> MutexGuard<'_, DecodeResults> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -332,7 +333,8 @@ impl Work {
 }
 
 impl Dataset {
-    /// These samples with some fields decoded, here and now; the first one that cannot be read or decoded is the error.
+    /// These samples with some fields decoded, here and now; the first one that cannot be read or decoded is
+    /// the error.
     pub fn decoded(
         &self,
         numbers: &[u64],
@@ -343,7 +345,7 @@ impl Dataset {
             .iter()
             .map(|sample| decode(fields, sample))
             .collect::<Result<_>>()?;
-        let columns = columns(fields, &mut samples, rows, &Blocks::default());
+        let columns = columns(fields, &mut samples, rows, &BufferPool::default());
         Ok((samples, columns))
     }
 }

@@ -1,37 +1,43 @@
-//! Reads samples: their places, as few ranges as make sense, one question to the node, every checksum compared.
+//! Reads samples: their places, as few ranges as make sense, one request to the node, every checksum
+//! compared.
 //!
-//! Samples that lie close together in one shard are read as one range ([`GAP_BYTES_MAX`], [`RANGE_BYTES_MAX`]); each is a part of its view. A field is
-//! compared with the CRC32C of the index, whatever the node has checked before: this is the last place before the bytes are used.
+//! Samples that lie close together in one shard are read as one range ([`LIMITS`]); each is a part of its
+//! view. A field is compared with the CRC32C of the index, whatever the node has checked before: this is the
+//! last place before the bytes are used.
 //!
-//! A loader holds pages of the windows ahead (`held.rs`); samples that lie in them are cut out of them, without a question.
+//! A loader holds pages of the windows ahead (`leased_pages.rs`); samples that lie in them are cut out of
+//! them, without a request.
 //!
-//! One sample's fault is that sample's result. What no sample can help (the node is gone, the index is damaged) is the error of the call.
+//! One sample's fault is that sample's result. What no sample can help (the node is gone, the index is
+//! damaged) is the error of the call.
 
 use std::time::Instant;
 
-use forebay_client::{Item, ItemRange, Sources, View, bring_near};
-use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
+use forebay_client::{Item, ItemRange, Sources, View, prefetch_cache_lines};
+use forebay_core::{ByteRange, CoalesceLimits, Coalesced, Error, Kind, Result, Run, coalesce, crc32c};
 use forebay_dataset::index::{Field, Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
 use forebay_dataset::shard::Layout;
 
-use crate::dataset::{Access, Inner, ShardPlace};
-use crate::held::Held;
+use crate::dataset::{Access, Inner, ShardLocation};
+use crate::leased_pages::LeasedPages;
 use crate::rows;
 use crate::sample::{FieldBytes, Memory, SampleBytes};
 use crate::streams;
 
-/// Bytes between two samples that are read along with them: headers of a tar.
-const GAP_BYTES_MAX: u64 = 4 << 10;
-/// A joined range is not longer; a larger one would hold memory for the slowest of its samples.
-const RANGE_BYTES_MAX: u64 = 1 << 20;
+/// Limits of a joined range: headers of a tar are read along; a longer range would hold memory for the
+/// slowest of its samples.
+const LIMITS: CoalesceLimits = CoalesceLimits {
+    gap_bytes_max: 4 << 10,
+    run_bytes_max: 1 << 20,
+};
 
-/// What was read.
+/// Samples that were read, and their cost.
 #[derive(Default)]
 pub(crate) struct Fetched {
     /// In the order in which they were asked for.
     pub(crate) samples: Vec<Result<SampleBytes>>,
-    /// Where the bytes came from.
+    /// Bytes by origin.
     pub(crate) sources: Sources,
     /// Time that the node took.
     pub(crate) read_ns: u64,
@@ -39,16 +45,11 @@ pub(crate) struct Fetched {
     pub(crate) check_ns: u64,
 }
 
-/// Bytes of a shard that are read at once.
-struct Run {
-    shard: u32,
-    start: u64,
-    end: u64,
-    /// A sample in it; of raw files the only one.
-    number: u64,
-}
+/// A shard, and the number of the sample where every sample is an object of its own; runs never go across
+/// two.
+type RunKey = (u32, Option<u64>);
 
-/// Where the bytes of a sample are.
+/// Location of the bytes of a sample.
 #[derive(Clone, Copy)]
 enum Bytes<'a> {
     /// It has none.
@@ -56,29 +57,34 @@ enum Bytes<'a> {
     /// In a view that begins at this byte of the shard.
     At(u64, &'a View),
     /// In what the node answered.
-    Asked(&'a Run, &'a Result<View>),
+    Asked(ByteRange, &'a Result<View>),
 }
 
 impl Bytes<'_> {
     /// Says to the processor that a sample is about to be read.
-    fn bring_near(&self, sample: &Sample<'_>) {
+    fn prefetch_cache_lines(&self, sample: &Sample<'_>) {
         let (start, view) = match *self {
             Self::At(start, view) => (start, view),
-            Self::Asked(run, Ok(view)) => (run.start, view),
+            Self::Asked(run, Ok(view)) => (run.start(), view),
             Self::None | Self::Asked(_, Err(_)) => return,
         };
         for field in &sample.fields {
             let first = field.offset.saturating_sub(start) as usize;
             let end = first.saturating_add(field.bytes as usize).min(view.len());
-            bring_near(view.get(first..end).unwrap_or_default());
+            prefetch_cache_lines(view.get(first..end).unwrap_or_default());
         }
     }
 }
 
 /// Reads these samples of a dataset; each has a result of its own.
-pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&Held>) -> Result<Fetched> {
+pub(crate) fn fetch(
+    dataset: &Inner,
+    source: usize,
+    numbers: &[u64],
+    leased: Option<&LeasedPages>,
+) -> Result<Fetched> {
     match dataset.access() {
-        Access::Ranges => fetch_ranges(dataset, source, numbers, held),
+        Access::Ranges => fetch_ranges(dataset, source, numbers, leased),
         Access::Rows => rows::fetch(dataset, source, numbers),
         Access::Streams => streams::fetch(dataset, source, numbers),
         Access::Mixed => fetch_mixed(dataset, source, numbers),
@@ -114,7 +120,12 @@ fn fetch_mixed(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetche
 }
 
 /// Reads samples that lie in their shards as they are.
-fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&Held>) -> Result<Fetched> {
+fn fetch_ranges(
+    dataset: &Inner,
+    source: usize,
+    numbers: &[u64],
+    leased: Option<&LeasedPages>,
+) -> Result<Fetched> {
     let started = Instant::now();
     let mut samples = Vec::with_capacity(numbers.len());
     for number in numbers {
@@ -124,7 +135,7 @@ fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&H
     }
     let mut spans: Vec<_> = samples.iter().map(Sample::span).collect();
     let mut fetched = Fetched::default();
-    let here = held.map(|held| find_held(held, source, &samples, &mut spans, &mut fetched.sources));
+    let here = leased.map(|leased| find_leased(leased, source, &samples, &mut spans, &mut fetched.sources));
     let (runs, run_of) = join(dataset, numbers, &samples, &spans);
     let items = runs
         .iter()
@@ -142,11 +153,11 @@ fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&H
     fetched.samples.reserve(numbers.len());
     let bytes_of = |at: usize| match here.as_ref().and_then(|here| here[at].as_ref()) {
         Some((start, view)) => Bytes::At(*start, view),
-        None => run_of[at].map_or(Bytes::None, |run| Bytes::Asked(&runs[run], &views[run])),
+        None => run_of[at].map_or(Bytes::None, |run| Bytes::Asked(runs[run].range, &views[run])),
     };
     for (at, (number, sample)) in numbers.iter().zip(&samples).enumerate() {
         if let Some(next) = samples.get(at + 1) {
-            bytes_of(at + 1).bring_near(next);
+            bytes_of(at + 1).prefetch_cache_lines(next);
         }
         let bytes = bytes_of(at);
         fetched.samples.push(cut(dataset, source, *number, sample, bytes));
@@ -156,15 +167,16 @@ fn fetch_ranges(dataset: &Inner, source: usize, numbers: &[u64], held: Option<&H
     Ok(fetched)
 }
 
-/// Samples that lie in pages that are held: the first byte of a view, and the view. Their spans need not be asked for any more.
-fn find_held(
-    held: &Held,
+/// Samples that lie in pages that are leased: the first byte of a view, and the view. Their spans need not be
+/// asked for any more.
+fn find_leased(
+    leased: &LeasedPages,
     source: usize,
     samples: &[Sample<'_>],
     spans: &mut [Option<ByteRange>],
     sources: &mut Sources,
 ) -> Vec<Option<(u64, View)>> {
-    let pages = held.read();
+    let pages = leased.read();
     if pages.is_empty() {
         return vec![None; samples.len()];
     }
@@ -190,57 +202,42 @@ pub(crate) fn add(sum: &mut Sources, more: Sources) {
     sum.copied += more.copied;
 }
 
-/// Ranges for all spans, and which one each sample is in; none if it has no bytes.
+/// Runs for all spans, and the one of each sample; none if it has no bytes.
 fn join(
     dataset: &Inner,
     numbers: &[u64],
     samples: &[Sample<'_>],
     spans: &[Option<ByteRange>],
-) -> (Vec<Run>, Vec<Option<usize>>) {
-    let mut order: Vec<usize> = (0..samples.len()).filter(|at| spans[*at].is_some()).collect();
-    order.sort_unstable_by_key(|at| (samples[*at].shard, spans[*at].map(ByteRange::start)));
-    let mut runs: Vec<Run> = Vec::with_capacity(order.len());
-    let mut run_of = vec![None; samples.len()];
-    for at in order {
-        let Some(span) = spans[at] else { continue };
-        let (shard, start, end) = (samples[at].shard, span.start(), span.end());
-        let joins = dataset.layout(shard) == Layout::OneObject;
-        match runs.last_mut() {
-            Some(run)
-                if joins
-                    && run.shard == shard
-                    && start <= run.end.saturating_add(GAP_BYTES_MAX)
-                    && end.max(run.end) - run.start <= RANGE_BYTES_MAX =>
-            {
-                run.end = run.end.max(end);
-            }
-            _ => runs.push(Run {
-                shard,
-                start,
-                end,
-                number: numbers[at],
-            }),
-        }
-        run_of[at] = Some(runs.len() - 1);
-    }
-    (runs, run_of)
+) -> (Vec<Run<RunKey>>, Vec<Option<usize>>) {
+    let key = |at: usize| match dataset.layout(samples[at].shard) {
+        Layout::OneObject => (samples[at].shard, None),
+        Layout::ObjectPerSample => (samples[at].shard, Some(numbers[at])),
+    };
+    let wanted: Vec<(RunKey, ByteRange)> = (0..samples.len())
+        .filter_map(|at| Some((key(at), spans[at]?)))
+        .collect();
+    let Coalesced { runs, run_of } = coalesce(&wanted, LIMITS);
+    let mut run_of = run_of.into_iter();
+    let run_of = spans.iter().map(|span| span.and_then(|_| run_of.next()));
+    (runs, run_of.collect())
 }
 
-fn item(dataset: &Inner, run: &Run) -> Result<Item> {
-    let place = dataset.shard(run.shard)?;
+fn item(dataset: &Inner, run: &Run<RunKey>) -> Result<Item> {
+    let (shard, number) = run.key;
+    let place = dataset.shard(shard)?;
     let mut object = place.object.clone();
     let mut version = place.version.clone();
-    if place.record_layout() == Layout::ObjectPerSample {
-        let key = dataset.index.key(run.number)?.unwrap_or_default();
+    if let Some(number) = number {
+        let key = dataset.index.key(number)?.unwrap_or_default();
         object.key.push_str(&String::from_utf8_lossy(key));
-        version = match dataset.index.value(VERSION_COLUMN, run.number)? {
+        version = match dataset.index.value(VERSION_COLUMN, number)? {
             Some(Value::Text(version)) if !version.is_empty() => Some(version.to_owned()),
             _ => None,
         };
     }
     let range = ItemRange::Range {
-        offset: run.start,
-        length: run.end - run.start,
+        offset: run.range.start(),
+        length: run.range.len(),
     };
     Ok(Item {
         object,
@@ -262,15 +259,11 @@ fn cut(
     let (start, view) = match bytes {
         Bytes::None => (0, None),
         Bytes::At(start, view) => (start, Some(view)),
-        Bytes::Asked(run, Ok(view)) if view.len() as u64 == run.end - run.start => (run.start, Some(view)),
+        Bytes::Asked(run, Ok(view)) if view.len() as u64 == run.len() => (run.start(), Some(view)),
         Bytes::Asked(run, Ok(view)) => {
             let message = "the shard ends before the sample does; upload it again, or index it again";
-            let error = Error::new(Kind::Corrupt, message).with("offset", run.start);
-            return Err(about(
-                error
-                    .with("bytes", view.len())
-                    .with("expected", run.end - run.start),
-            ));
+            let error = Error::new(Kind::Corrupt, message).with("offset", run.start());
+            return Err(about(error.with("bytes", view.len()).with("expected", run.len())));
         }
         Bytes::Asked(_, Err(error)) => return Err(about(explain(error))),
     };
@@ -295,12 +288,12 @@ fn cut(
         shard: place.name.clone(),
         key: sample.key.map(Into::into),
         fields,
-        draw: None,
+        sample_seed: None,
     })
 }
 
 /// With the names that a person needs to find the sample.
-pub(crate) fn about(error: Error, place: &ShardPlace, number: u64, sample: &Sample<'_>) -> Error {
+pub(crate) fn about(error: Error, place: &ShardLocation, number: u64, sample: &Sample<'_>) -> Error {
     let error = error.with("shard", &place.name).with("sample", number);
     match sample.key {
         Some(key) => error.with("key", String::from_utf8_lossy(key)),
@@ -322,7 +315,7 @@ pub(crate) fn check(field: &Field<'_>, bytes: &[u8]) -> Result<()> {
     Err(error.with("offset", field.offset).with("bytes", field.bytes))
 }
 
-/// What the error of a range means for a sample.
+/// Returns what the error of a range means for a sample.
 pub(crate) fn explain(error: &Error) -> Error {
     match error.kind() {
         Kind::Changed | Kind::PreconditionFailed => {

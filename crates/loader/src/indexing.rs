@@ -1,9 +1,10 @@
 //! The index of a dataset: taken as it is stored, mended where shards changed, or built.
 //!
-//! An index is believed only if every shard has the name, size and version that it was built from. What does not fit is built anew, shard by
-//! shard (`indexing/build.rs`), and the whole stored again (`indexing/stored.rs`). Of raw folders the index is their listing, which has to be asked for
-//! anyway to know whether something changed: it is built each time, in memory, and has no CRCs of its own unless the files were verified. So it is with what was borrowed from other tools
-//! (`indexing/borrowed.rs`).
+//! An index is believed only if every shard has the name, size and version that it was built from. What does
+//! not fit is built anew, shard by shard (`indexing/build.rs`), and the whole stored again
+//! (`indexing/stored.rs`). Of raw folders the index is their listing, which has to be asked for anyway to
+//! know whether something changed: it is built each time, in memory, and has no CRCs of its own unless the
+//! files were verified. So it is with what was borrowed from other tools (`indexing/borrowed.rs`).
 
 mod borrowed;
 mod build;
@@ -18,37 +19,38 @@ use forebay_dataset::shard::ShardRecord;
 use crate::DatasetOptions;
 use crate::source::{Base, RawFolder, ShardObject, Source};
 use build::Built;
-use stored::{Place, Stored, Written};
+use stored::{IndexLocation, StoredIndex, Written};
 
 /// The option of an index that says how tokens are cut.
 pub(crate) const TOKENS_OPTION: &str = "tokens";
 /// Threads that read the data, at most.
 pub(crate) const THREADS_MAX: usize = 64;
 
-/// What is done if there is no index, or one that does not fit.
+/// Policy for an index that is missing or does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rebuild {
     /// Nothing: opening fails and says what to do.
     Never,
-    /// What is missing or changed is built.
+    /// Builds what is missing or changed.
     #[default]
     Changed,
     /// Everything is built, whatever is there.
     Always,
 }
 
-/// Where the index of an open dataset came from.
+/// Origin of the index of an open dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexOrigin {
     /// It was stored, and it fits.
     Stored,
     /// It was built now, wholly or partly, and stored.
     Built,
-    /// It was built now and is in memory only: the lake takes no writes, storing was not wanted, or it is of raw files.
+    /// It was built now and is in memory only: the lake takes no writes, storing was not wanted, or it is of
+    /// raw files.
     InMemory,
 }
 
-/// How far the building of an index is.
+/// Progress of building an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Bytes read.
@@ -109,7 +111,7 @@ fn raw(folders: &[RawFolder], options: &DatasetOptions) -> Result<Index> {
     Index::from_bytes(index.finish()?)
 }
 
-/// Whether columns have the types that they have in a stored index.
+/// Returns whether columns have the types that they have in a stored index.
 fn has_same_types(stored: &Index, built: &Built) -> bool {
     let known = &stored.head().meta().encodings;
     let mut found = built.encodings.iter();
@@ -128,9 +130,9 @@ struct Indexing<'a> {
 
 impl Indexing<'_> {
     fn open(&self) -> Result<(Index, IndexOrigin)> {
-        let place = Place::of(self.base, self.shards, self.options)?;
+        let place = IndexLocation::of(self.base, self.shards, self.options)?;
         let stored = match self.options.rebuild {
-            Rebuild::Always => Stored {
+            Rebuild::Always => StoredIndex {
                 index: None,
                 version: place.version(self.client)?,
             },
@@ -151,7 +153,8 @@ impl Indexing<'_> {
         let bytes = match reused {
             None => self.join(built, None)?,
             Some(index) if has_same_types(&index, &built) => self.join(built, Some(&index))?,
-            // The type that the stored index has may be of the shard that was replaced: only all shards together tell whether they fit.
+            // The type that the stored index has may be of the shard that was replaced: only all shards
+            // together tell whether they fit.
             Some(_) => {
                 let all: Vec<usize> = (0..self.shards.len()).collect();
                 self.join(build::shards(self, &all)?, None)?
@@ -180,7 +183,7 @@ impl Indexing<'_> {
         Ok(changed)
     }
 
-    /// Whether a record is about this shard and knows all that is wanted.
+    /// Returns whether a record is about this shard and knows all that is wanted.
     fn is_about(&self, known: &ShardRecord, shard: &ShardObject) -> bool {
         known.name == self.base.relative(&shard.name)
             && known.format == shard.format
@@ -214,7 +217,12 @@ impl Indexing<'_> {
     }
 
     /// Stores the index, or says why not; whoever was faster is believed if its index fits.
-    fn keep(&self, place: &Place, before: Option<String>, bytes: Vec<u8>) -> Result<(Index, IndexOrigin)> {
+    fn keep(
+        &self,
+        place: &IndexLocation,
+        before: Option<String>,
+        bytes: Vec<u8>,
+    ) -> Result<(Index, IndexOrigin)> {
         if !self.options.store || self.options.borrow {
             return Ok((Index::from_bytes(bytes)?, IndexOrigin::InMemory));
         }

@@ -1,8 +1,9 @@
 //! From a dataset's name to batches: finds shards, keeps their index, reads samples, loads epochs.
 //!
-//! `dataset` knows what is in a shard and in which order samples come; the client reads bytes from a node; this crate puts the two
-//! together. It blocks and has its own few threads (no async runtime), which start with the first batch: its process may be a trainer that forks.
-//! Read docs/flows/dataset-read.md, then `dataset.rs` and `loader.rs`.
+//! `dataset` knows what is in a shard and in which order samples come; the client reads bytes from a node;
+//! this crate puts the two together. It blocks and has its own few threads (no async runtime), which start
+//! with the first batch: its process may be a trainer that forks. Read docs/flows/dataset-read.md, then
+//! `dataset.rs` and `loader.rs`.
 //!
 //! ```no_run
 //! use forebay_client::{Client, ClientOptions};
@@ -23,39 +24,39 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
-mod blocks;
-mod course;
+mod buffer_pool;
 mod dataset;
 mod decoding;
 mod fetch;
-mod held;
 mod indexing;
-mod kept;
+mod leased_pages;
 mod loader;
+mod lru_cache;
 mod options;
-mod part;
 mod pattern;
 mod pipeline;
 mod prefetch;
 mod process;
-mod report;
-mod rounds;
+mod reporter;
 mod rows;
 mod sample;
+mod sampler;
+mod selection;
 mod source;
 mod stats;
 mod streams;
-mod trust;
+mod verify;
+mod working_set_hint;
 
 pub use assemble::Batch;
-pub use blocks::Block;
+pub use buffer_pool::PooledBuffer;
 pub use dataset::{Dataset, DatasetOptions};
 pub use decoding::{Column, FieldDecoder};
 pub use indexing::{IndexOrigin, OnProgress, Progress, Rebuild};
 pub use loader::Loader;
 pub use options::{LoaderOptions, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
-pub use part::Part;
 pub use pattern::{NAMES_MAX, expand};
 pub use sample::{FieldBytes, Memory, SampleBytes};
+pub use selection::SampleSelection;
 pub use stats::{BAD_SAMPLES_KEPT_MAX, BadSample, BatchStats, LoaderStats, Times};
-pub use trust::Verify;
+pub use verify::Verify;

@@ -1,25 +1,26 @@
 //! A loader: batches of an epoch, in order, then the next epoch.
 //!
-//! [`Loader::next_batch`] gives a batch, or `None` at the end of an epoch; the call after that begins the next one, which is being read by then. A
-//! loader counts what it has handed over, not what it has read ahead: [`Loader::state`] after any batch resumes with the one after it, on any number of
-//! ranks ([`Loader::resume`]). After an error it stands where it stood.
+//! [`Loader::next_batch`] gives a batch, or `None` at the end of an epoch; the call after that begins the
+//! next one, which is being read by then. A loader counts what it has handed over, not what it has read
+//! ahead: [`Loader::state`] after any batch resumes with the one after it, on any number of ranks
+//! ([`Loader::resume`]). After an error it stands where it stood.
 //!
-//! Life cycle: `new` starts nothing; the first `next_batch` starts the threads (`pipeline.rs`); dropping the loader, or setting it elsewhere, ends
-//! them. In a forked child the first call starts threads of its own.
+//! Life cycle: `new` starts nothing; the first `next_batch` starts the threads (`pipeline.rs`); dropping the
+//! loader, or setting it elsewhere, ends them. In a forked child the first call starts threads of its own.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_client::Loaded;
+use forebay_client::LoaderReport;
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::order::{Mix, OrderOptions, Plan, Split, State, Stop};
+use forebay_dataset::order::{Mix, OrderOptions, OrderState, Plan, Split, Stop};
 
 use crate::assemble::Batch;
-use crate::course::Course;
 use crate::dataset::{Dataset, Inner};
 use crate::fetch::{add, nanoseconds};
 use crate::options::LoaderOptions;
 use crate::pipeline::{Entry, Job, Next, Pipeline};
+use crate::sampler::Sampler;
 use crate::stats::{BatchStats, LoaderStats};
 use crate::streams;
 
@@ -30,10 +31,10 @@ const MIXING_SAMPLES_MIN: u64 = 100;
 
 /// Reads a dataset, or a mix of several, batch after batch.
 pub struct Loader {
-    course: Arc<Course>,
+    sampler: Arc<Sampler>,
     datasets: Arc<[Arc<Inner>]>,
     options: LoaderOptions,
-    /// Where the consumer stands.
+    /// Position of the consumer.
     epoch: u64,
     position: u64,
     /// The same before the last batch.
@@ -57,7 +58,7 @@ impl Dataset {
             (Some(subset), None) => Plan::filtered(Arc::clone(self.shape()), Arc::clone(subset), order)?,
             (None, _) => self.plan(order)?,
         };
-        Loader::new(Course::One(plan), vec![Arc::clone(&self.0)], options)
+        Loader::new(Sampler::One(plan), vec![Arc::clone(&self.0)], options)
     }
 
     /// The order of what the filter leaves.
@@ -89,14 +90,14 @@ impl Loader {
             .iter()
             .map(|(dataset, _)| Arc::clone(&dataset.0))
             .collect();
-        Self::new(Course::Mix(Box::new(mix)), datasets, options)
+        Self::new(Sampler::Mix(Box::new(mix)), datasets, options)
     }
 
-    fn new(course: Course, datasets: Vec<Arc<Inner>>, options: LoaderOptions) -> Result<Self> {
+    fn new(sampler: Sampler, datasets: Vec<Arc<Inner>>, options: LoaderOptions) -> Result<Self> {
         options.check()?;
-        Split::new(course.epoch_samples(), 0, options.ranks())?;
+        Split::new(sampler.epoch_samples(), 0, options.ranks())?;
         Ok(Self {
-            course: Arc::new(course),
+            sampler: Arc::new(sampler),
             datasets: datasets.into(),
             epoch: options.epoch,
             position: 0,
@@ -119,7 +120,7 @@ impl Loader {
         let pipeline = match &mut self.pipeline {
             Some(pipeline) => pipeline,
             none => none.insert(Pipeline::start(Job {
-                course: Arc::clone(&self.course),
+                sampler: Arc::clone(&self.sampler),
                 datasets: Arc::clone(&self.datasets),
                 options: self.options.clone(),
                 epoch: self.epoch,
@@ -153,7 +154,7 @@ impl Loader {
             batch.bytes(),
             &batch.bad,
         );
-        pipeline.count(&loaded(&batch));
+        pipeline.count(&report_of(&batch));
         self.handed_over = Some(Instant::now());
         Ok(Some(*batch))
     }
@@ -197,7 +198,7 @@ impl Loader {
         self.split(0).ok()?.steps()
     }
 
-    /// Whether an epoch has no steps: fewer samples than the ranks take together in one.
+    /// Returns whether an epoch has no steps: fewer samples than the ranks take together in one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == Some(0)
@@ -209,18 +210,20 @@ impl Loader {
         self.split(self.position).ok()?.steps()
     }
 
-    /// Samples at the end of this epoch that no rank will see, and those that come a second time to fill up the last step.
+    /// Samples at the end of this epoch that no rank will see, and those that come a second time to fill up
+    /// the last step.
     #[must_use]
     pub fn dropped_and_padded(&self) -> (u64, u64) {
         self.split(self.position)
             .map_or((0, 0), |split| (split.dropped(), split.padded()))
     }
 
-    /// How well an epoch is mixed: the median distance of samples that follow each other, as a part of what perfect shuffling gives; of several datasets
-    /// that of the worst. `None` if one has fewer than 100 samples, of which it says nothing.
+    /// Returns how well an epoch is mixed: the median distance of samples that follow each other, as a part
+    /// of what perfect shuffling gives; of several datasets that of the worst. `None` if one has fewer than
+    /// 100 samples, of which it says nothing.
     #[must_use]
     pub fn mixing(&self, epoch: u64) -> Option<f64> {
-        let plans = self.course.plans();
+        let plans = self.sampler.plans();
         if plans.iter().any(|plan| plan.epoch_samples() < MIXING_SAMPLES_MIN) {
             return None;
         }
@@ -231,7 +234,7 @@ impl Loader {
     }
 
     fn split(&self, position: u64) -> Result<Split> {
-        Split::new(self.course.epoch_samples(), position, self.options.ranks())
+        Split::new(self.sampler.epoch_samples(), position, self.options.ranks())
     }
 
     /// The epoch that the next batch is of.
@@ -255,26 +258,27 @@ impl Loader {
         (self.epoch, self.position) = self.before;
     }
 
-    /// Where the consumer stands: what was handed over, by all ranks together.
+    /// Returns where the consumer stands: what was handed over, by all ranks together.
     #[must_use]
-    pub fn state(&self) -> State {
-        self.course.state(self.epoch, self.position)
+    pub fn state(&self) -> OrderState {
+        self.sampler.state(self.epoch, self.position)
     }
 
-    /// Goes to where a state was taken, in the order that it was taken in, whatever the options say about seed and shuffling. Ranks and batch size
-    /// may be others.
+    /// Goes to where a state was taken, in the order that it was taken in, whatever the options say about
+    /// seed and shuffling. Ranks and batch size may be others.
     ///
-    /// Errors: `Changed` if the dataset is another one; `InvalidInput`, `Unsupported` if the state does not fit.
-    pub fn resume(&mut self, state: &State) -> Result<()> {
-        let course = self.course.resume(state)?;
+    /// Errors: `Changed` if the dataset is another one; `InvalidInput`, `Unsupported` if the state does not
+    /// fit.
+    pub fn resume(&mut self, state: &OrderState) -> Result<()> {
+        let sampler = self.sampler.resume(state)?;
         self.stop();
-        self.course = Arc::new(course);
+        self.sampler = Arc::new(sampler);
         (self.epoch, self.position) = (state.epoch, state.position);
         self.before = (state.epoch, state.position);
         Ok(())
     }
 
-    /// What was done so far.
+    /// Returns what was done so far.
     #[must_use]
     pub fn stats(&self) -> LoaderStats {
         let mut stats = self.stats.clone();
@@ -285,15 +289,15 @@ impl Loader {
     }
 }
 
-/// What a batch adds to the node's metrics.
-fn loaded(batch: &Batch) -> Loaded {
+/// Returns what a batch adds to the node's metrics.
+fn report_of(batch: &Batch) -> LoaderReport {
     let BatchStats {
         stall,
         hand_over_ns,
         user_ns,
         ..
     } = batch.stats;
-    Loaded {
+    LoaderReport {
         batches: 1,
         samples: batch.samples.len() as u64,
         bytes: batch.bytes(),

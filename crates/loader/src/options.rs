@@ -1,4 +1,4 @@
-//! How a loader is set up.
+//! Options of a loader.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::decoding::FieldDecoder;
 /// The window of a shuffle unless said otherwise: what the prefetcher reads two of ahead.
 pub const WINDOW_BYTES_DEFAULT: u64 = 128 << 20;
 
-/// What happens to a sample that cannot be used: damaged, cut off, or gone from the lake. What is not the sample's fault (a lake that does not
-/// answer, a shard that was replaced) is always raised.
+/// Policy for a sample that cannot be used: damaged, cut off, or gone from the lake. What is not the
+/// sample's fault (a lake that does not answer, a shard that was replaced) is always raised.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The batch fails. Asking again tries the same batch again.
@@ -20,14 +20,16 @@ pub enum OnError {
     Raise,
     /// It is left out: that batch is shorter, the number of steps stays.
     Skip,
-    /// The next good sample of its window takes its place, the same one on every rank and in every run; it comes twice in that epoch.
+    /// The next good sample of its window takes its place, the same one on every rank and in every run; it
+    /// comes twice in that epoch.
     Substitute,
 }
 
-/// How much is read ahead of the consumer, besides the batches that are ready.
+/// Limit of the read-ahead, besides the batches that are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Prefetch {
-    /// Two windows, at most a quarter of the node's RAM; off for a node elsewhere, where it would cost the network twice.
+    /// Two windows, at most a quarter of the node's RAM; off for a remote node, where it would cost the
+    /// network twice.
     #[default]
     Auto,
     /// Nothing.
@@ -36,34 +38,34 @@ pub enum Prefetch {
     Bytes(u64),
 }
 
-/// How a loader is set up.
+/// Options of a loader.
 #[derive(Clone)]
 pub struct LoaderOptions {
     /// Samples of a batch of this rank.
     pub batch_size: u64,
-    /// How an epoch is shuffled, and in which window.
+    /// Shuffle of an epoch, and its window.
     pub shuffle: Shuffle,
     /// Another seed, another order.
     pub seed: u64,
-    /// How much of the dataset an epoch takes.
+    /// Share of the dataset that an epoch takes.
     pub take: Take,
     /// Only these samples, if given; for one dataset.
     pub subset: Option<Arc<Subset>>,
-    /// Which rank this is, from 0.
+    /// This rank, from 0.
     pub rank: u64,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub world_size: u64,
-    /// What happens to the samples at the end that do not fill a step of all ranks.
+    /// Policy for the samples at the end that do not fill a step of all ranks.
     pub tail: Tail,
     /// The first epoch.
     pub epoch: u64,
-    /// What happens to bad samples.
+    /// Policy for bad samples.
     pub on_error: OnError,
-    /// How much is read ahead.
+    /// Limit of the read-ahead.
     pub prefetch: Prefetch,
     /// Fields that are decoded before a batch is handed over, and how.
     pub decode: Vec<FieldDecoder>,
-    /// Threads that decode, where a field takes long (pictures, JSON).
+    /// Threads that decode, where a field takes long (images, JSON).
     pub decode_threads: usize,
     /// Threads that read batches.
     pub fetch_threads: usize,

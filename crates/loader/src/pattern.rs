@@ -1,8 +1,9 @@
 //! Names of many shards in one line: ranges, alternatives, unions.
 //!
-//! `data/{0000..1023}.tar` is 1,024 names with their zeros kept, `{train,val}` two, `a/x.tar::b/y.tar` a union; groups may stand side by
-//! side, the last one turns fastest; they do not nest. Expansion is bounded ([`NAMES_MAX`]) before a name is made, so a slip of the
-//! finger is an error and not a full memory. A key with braces of its own cannot be written this way; list its folder instead.
+//! `data/{0000..1023}.tar` is 1,024 names with their zeros kept, `{train,val}` two, `a/x.tar::b/y.tar` a
+//! union; groups may stand side by side, the last one turns fastest; they do not nest. Expansion is bounded
+//! ([`NAMES_MAX`]) before a name is made, so a slip of the finger is an error and not a full memory. A key
+//! with braces of its own cannot be written this way; list its folder instead.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -41,14 +42,14 @@ pub fn expand<S: AsRef<str>>(patterns: &[S]) -> Result<Vec<String>> {
 }
 
 /// A piece of a pattern.
-enum Part<'a> {
+enum PatternPiece<'a> {
     Text(&'a str),
     /// From, to, digits to fill up to.
     Range(u64, u64, usize),
     Alternatives(Vec<&'a str>),
 }
 
-impl Part<'_> {
+impl PatternPiece<'_> {
     fn count(&self) -> u64 {
         match self {
             Self::Text(_) => 1,
@@ -70,20 +71,20 @@ impl Part<'_> {
     }
 }
 
-fn name(parts: &[Part<'_>], mut number: u64) -> String {
-    let mut turns = vec![0; parts.len()];
-    for (turn, part) in turns.iter_mut().zip(parts).rev() {
-        *turn = number % part.count();
+fn name(parts: &[PatternPiece<'_>], mut number: u64) -> String {
+    let mut digits = vec![0; parts.len()];
+    for (digit, part) in digits.iter_mut().zip(parts).rev() {
+        *digit = number % part.count();
         number /= part.count();
     }
     let mut text = String::new();
-    for (turn, part) in turns.into_iter().zip(parts) {
-        part.write(turn, &mut text);
+    for (digit, part) in digits.into_iter().zip(parts) {
+        part.write(digit, &mut text);
     }
     text
 }
 
-fn parse(mut text: &str) -> Result<Vec<Part<'_>>> {
+fn parse(mut text: &str) -> Result<Vec<PatternPiece<'_>>> {
     let wrong = |why: &str| Err(Error::new(Kind::InvalidInput, why));
     let mut parts = Vec::new();
     if text.is_empty() {
@@ -97,15 +98,15 @@ fn parse(mut text: &str) -> Result<Vec<Part<'_>>> {
         if inside.contains('{') {
             return wrong("braces inside braces are not understood; write a union with :: instead");
         }
-        parts.push(Part::Text(before));
+        parts.push(PatternPiece::Text(before));
         parts.push(group(inside)?);
         text = after;
     }
-    parts.push(Part::Text(text));
+    parts.push(PatternPiece::Text(text));
     Ok(parts)
 }
 
-fn group(inside: &str) -> Result<Part<'_>> {
+fn group(inside: &str) -> Result<PatternPiece<'_>> {
     let wrong = |why: &str| Err(Error::new(Kind::InvalidInput, why).with("braces", inside));
     if let Some((from, to)) = inside.split_once("..") {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -117,7 +118,7 @@ fn group(inside: &str) -> Result<Part<'_>> {
                 let padded = [from, to]
                     .iter()
                     .any(|text| text.len() > 1 && text.starts_with('0'));
-                Ok(Part::Range(
+                Ok(PatternPiece::Range(
                     first,
                     last,
                     if padded { from.len().max(to.len()) } else { 0 },
@@ -130,7 +131,7 @@ fn group(inside: &str) -> Result<Part<'_>> {
     if !inside.contains(',') {
         return wrong("braces hold a range {0000..0999} or alternatives {train,val}");
     }
-    Ok(Part::Alternatives(inside.split(',').collect()))
+    Ok(PatternPiece::Alternatives(inside.split(',').collect()))
 }
 
 #[cfg(test)]

@@ -1,18 +1,22 @@
-//! The threads of a loader: fetchers make batches ahead of the consumer, a bounded line gives them out in order.
+//! The threads of a loader: fetchers make batches ahead of the consumer, a bounded queue gives them out in
+//! order.
 //!
-//! A fetcher takes the next step under the lock, makes its batch without it, and puts it into the line at its place; the consumer takes the first
-//! one when it is there. Steps go on over the end of an epoch, whose place in the line is an [`Entry::End`]. Bounds: steps taken and not yet
-//! handed over (`batches_ahead`), and bytes that are ready (`ready_bytes_max`; one batch is always allowed). The first batch is made alone: it should have
-//! the lake for itself.
+//! A fetcher takes the next step under the lock, makes its batch without it, and puts it into the queue at
+//! its place; the consumer takes the first one when it is there. Steps go on over the end of an epoch, whose
+//! place in the queue is an [`Entry::End`]. Bounds: steps taken and not yet handed over (`batches_ahead`),
+//! and bytes that are ready (`ready_bytes_max`; one batch is always allowed). The first batch is made alone:
+//! it should have the lake for itself.
 //!
-//! Waking a thread costs as much as some samples do, so nobody is woken in vain: the consumer by the batch that it waits for, fetchers when one of them waits,
-//! and whoever reads ahead when the consumer has come a good way ([`prefetch::Ahead::look_every`]).
+//! Waking a thread costs as much as some samples do, so nobody is woken in vain: the consumer by the batch
+//! that it waits for, fetchers when one of them waits, and whoever reads ahead when the consumer has come a
+//! good way ([`prefetch::Prefetcher::look_every`]).
 //!
 //! What has to be decoded is decoded by a pool of its own (`decoding.rs`), while its fetcher waits.
 //!
-//! Life cycle: started by the loader when a batch is asked for, closed and joined when it is dropped; a call to the node that is under way
-//! ends first, within the client's timeout. Locks are those of std, which have no state outside of themselves: in a forked child the
-//! threads are gone and a lock may be held for ever, so a pipeline that a child inherits is never waited for, only left ([`Pipeline::is_own`]).
+//! Life cycle: started by the loader when a batch is asked for, closed and joined when it is dropped; a call
+//! to the node that is under way ends first, within the client's timeout. Locks are those of std, which have
+//! no state outside of themselves: in a forked child the threads are gone and a lock may be held for ever,
+//! so a pipeline that a child inherits is never waited for, only left ([`Pipeline::is_own`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,37 +24,37 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Interrupt, Loaded, Sources};
+use forebay_client::{Interrupt, LoaderReport, Sources};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{self, Ranks, Split};
 
 use crate::assemble::{Assembler, Batch};
-use crate::course::Course;
 use crate::dataset::Inner;
 use crate::decoding::Decoding;
 use crate::fetch::nanoseconds;
-use crate::held::{self, Held};
+use crate::leased_pages::{self, LeasedPages};
 use crate::options::LoaderOptions;
 use crate::prefetch;
-use crate::report::Report;
-use crate::rounds::Rounds;
+use crate::reporter::Reporter;
+use crate::sampler::Sampler;
+use crate::working_set_hint::WorkingSetHint;
 
-/// How often a wait looks around.
+/// Period in which a wait checks for interrupts and dead threads.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
-/// How often the node hears what was handed over, at most.
+/// Shortest time between two reports to the node.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// What a pipeline works on.
+/// Input of a pipeline.
 pub(crate) struct Job {
-    pub(crate) course: Arc<Course>,
+    pub(crate) sampler: Arc<Sampler>,
     pub(crate) datasets: Arc<[Arc<Inner>]>,
     pub(crate) options: LoaderOptions,
-    /// Where to begin.
+    /// Position to begin at.
     pub(crate) epoch: u64,
     pub(crate) position: u64,
 }
 
-/// What comes out, in order.
+/// Output of a pipeline, in order.
 pub(crate) enum Entry {
     Batch(Box<Batch>),
     /// This epoch is over.
@@ -69,14 +73,14 @@ pub(crate) struct Pipeline {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     pid: u32,
-    /// What the nodes were told, one for each dataset; ends after the threads.
-    _rounds: Vec<Rounds>,
+    /// One hint for each dataset; ends after the threads.
+    _hints: Vec<WorkingSetHint>,
 }
 
-/// What the threads and the consumer share.
+/// State that the threads and the consumer share.
 pub(crate) struct Shared {
     pub(crate) job: Job,
-    line: Mutex<Line>,
+    queue: Mutex<BatchQueue>,
     /// The batch that the consumer waits for is there.
     filled: Condvar,
     /// There is room for another batch.
@@ -85,13 +89,13 @@ pub(crate) struct Shared {
     moved: Condvar,
     pub(crate) prefetched: [AtomicU64; 5],
     decoding: Arc<Decoding>,
-    pub(crate) held: Arc<Held>,
+    pub(crate) leased: Arc<LeasedPages>,
     /// Positions that the consumer goes before somebody looks whether more can be read ahead.
     look_every: u64,
-    report: Report,
+    reporter: Reporter,
 }
 
-struct Line {
+struct BatchQueue {
     /// The next step: its epoch and number.
     epoch: u64,
     step: u64,
@@ -101,7 +105,7 @@ struct Line {
     head: u64,
     entries: BTreeMap<u64, Result<Entry>>,
     ready_bytes: u64,
-    /// Where the consumer stands: epoch and position.
+    /// Epoch and position of the consumer.
     consumed: (u64, u64),
     /// Positions that it has gone since somebody looked whether more can be read ahead.
     unseen: u64,
@@ -121,8 +125,8 @@ struct Ticket {
 impl Pipeline {
     /// Starts the threads.
     pub(crate) fn start(job: Job) -> Result<Self> {
-        let split = Split::new(job.course.epoch_samples(), job.position, job.options.ranks())?;
-        let line = Line {
+        let split = Split::new(job.sampler.epoch_samples(), job.position, job.options.ranks())?;
+        let queue = BatchQueue {
             epoch: job.epoch,
             step: 0,
             split,
@@ -142,29 +146,29 @@ impl Pipeline {
         } else {
             0
         };
-        let plans = job.course.plans().iter().zip(job.datasets.iter());
-        let rounds: Vec<Rounds> = plans
-            .map(|(plan, dataset)| Rounds::begin(dataset, plan))
+        let plans = job.sampler.plans().iter().zip(job.datasets.iter());
+        let hints: Vec<WorkingSetHint> = plans
+            .map(|(plan, dataset)| WorkingSetHint::begin(dataset, plan))
             .collect();
-        let node_ram_bytes = rounds.iter().map(|rounds| rounds.node_ram_bytes).min().flatten();
-        let ahead = prefetch::Ahead::new(&job, &rounds);
+        let node_ram_bytes = hints.iter().map(|hints| hints.node_ram_bytes).min().flatten();
+        let ahead = prefetch::Prefetcher::new(&job, &hints);
         let shared = Arc::new(Shared {
             job,
-            held: Held::start(node_ram_bytes),
-            line: Mutex::new(line),
+            leased: LeasedPages::start(node_ram_bytes),
+            queue: Mutex::new(queue),
             filled: Condvar::new(),
             room: Condvar::new(),
             moved: Condvar::new(),
             prefetched: Default::default(),
             decoding,
-            look_every: ahead.as_ref().map_or(u64::MAX, prefetch::Ahead::look_every),
-            report: Report::default(),
+            look_every: ahead.as_ref().map_or(u64::MAX, prefetch::Prefetcher::look_every),
+            reporter: Reporter::default(),
         });
         let mut pipeline = Self {
             shared,
             threads: Vec::new(),
             pid: std::process::id(),
-            _rounds: rounds,
+            _hints: hints,
         };
         for _ in 0..pipeline.shared.job.options.fetch_threads {
             pipeline.spawn("forebay-fetch", Shared::fetch)?;
@@ -192,7 +196,7 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Whether this process started it.
+    /// Returns whether this process started it.
     pub(crate) fn is_own(&self) -> bool {
         self.pid == std::process::id()
     }
@@ -200,15 +204,15 @@ impl Pipeline {
     /// The next entry; waits for it. `Cancelled` if interrupted, and then nothing is lost.
     pub(crate) fn next(&self, interrupt: Option<&Interrupt>) -> Result<Next> {
         let started = Instant::now();
-        let mut line = self.shared.lock();
-        let head = line.head;
-        let was_ready = line.entries.contains_key(&head);
-        while !line.entries.contains_key(&head) {
-            line.is_awaited = true;
-            let waited = self.shared.filled.wait_timeout(line, WAIT_SLICE);
+        let mut queue = self.shared.lock();
+        let head = queue.head;
+        let was_ready = queue.entries.contains_key(&head);
+        while !queue.entries.contains_key(&head) {
+            queue.is_awaited = true;
+            let waited = self.shared.filled.wait_timeout(queue, WAIT_SLICE);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
-            line = again;
-            line.is_awaited = false;
+            queue = again;
+            queue.is_awaited = false;
             if !time.timed_out() {
                 continue;
             }
@@ -223,21 +227,21 @@ impl Pipeline {
                 ));
             }
         }
-        let entry = line.entries.remove(&head);
-        line.head += 1;
-        let was_seen = line.unseen < self.shared.look_every;
+        let entry = queue.entries.remove(&head);
+        queue.head += 1;
+        let was_seen = queue.unseen < self.shared.look_every;
         match &entry {
             Some(Ok(Entry::Batch(batch))) => {
-                line.ready_bytes -= batch.memory_bytes;
-                line.unseen += batch.position_after.saturating_sub(line.consumed.1);
-                line.consumed = (batch.epoch, batch.position_after);
+                queue.ready_bytes -= batch.memory_bytes;
+                queue.unseen += batch.position_after.saturating_sub(queue.consumed.1);
+                queue.consumed = (batch.epoch, batch.position_after);
             }
-            Some(Ok(Entry::End(epoch))) => line.consumed = (epoch + 1, 0),
+            Some(Ok(Entry::End(epoch))) => queue.consumed = (epoch + 1, 0),
             _ => {}
         }
-        let has_moved = was_seen && line.unseen >= self.shared.look_every;
-        let has_idle = line.idle_fetchers > 0 && line.has_room(&self.shared.job.options);
-        drop(line);
+        let has_moved = was_seen && queue.unseen >= self.shared.look_every;
+        let has_idle = queue.idle_fetchers > 0 && queue.has_room(&self.shared.job.options);
+        drop(queue);
         if has_idle {
             self.shared.room.notify_one();
         }
@@ -245,18 +249,18 @@ impl Pipeline {
             self.shared.moved.notify_all();
         }
         Ok(Next {
-            entry: entry.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an entry has left the line"))),
+            entry: entry.unwrap_or_else(|| Err(Error::new(Kind::Internal, "an entry has left the queue"))),
             wait_ns: nanoseconds(started.elapsed()),
             was_ready,
         })
     }
 
     /// Counts what was handed over, for the node's metrics.
-    pub(crate) fn count(&self, more: &Loaded) {
-        self.shared.report.add(more);
+    pub(crate) fn count(&self, more: &LoaderReport) {
+        self.shared.reporter.add(more);
     }
 
-    /// Where the bytes of the prefetcher came from.
+    /// Returns where the bytes of the prefetcher came from.
     pub(crate) fn prefetched(&self) -> Sources {
         let [ram, nvme, peer, lake, copied] = &self.shared.prefetched;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -273,11 +277,12 @@ impl Pipeline {
 impl Drop for Pipeline {
     fn drop(&mut self) {
         if !self.is_own() {
-            // A forked child: the threads are its parent's. Ready batches are let go if nobody held the lock at the fork.
-            if let Ok(mut line) = self.shared.line.try_lock() {
-                line.entries.clear();
+            // A forked child: the threads are its parent's. Ready batches are let go if nobody held the
+            // lock at the fork.
+            if let Ok(mut queue) = self.shared.queue.try_lock() {
+                queue.entries.clear();
             }
-            self.shared.held.clear_in_child();
+            self.shared.leased.clear_in_child();
             self.threads.drain(..).for_each(std::mem::forget);
             return;
         }
@@ -290,24 +295,26 @@ impl Drop for Pipeline {
                 tracing::error!("a thread of the loader has panicked");
             }
         }
-        self.shared.report.send(&self.shared.job.datasets, Duration::ZERO);
+        self.shared
+            .reporter
+            .send(&self.shared.job.datasets, Duration::ZERO);
     }
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BatchQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The life of a fetcher.
+    /// Runs a fetcher until the queue is closed.
     fn fetch(&self) {
         let mut assembler = Assembler {
-            course: Arc::clone(&self.job.course),
+            sampler: Arc::clone(&self.job.sampler),
             datasets: Arc::clone(&self.job.datasets),
             on_error: self.job.options.on_error,
             decoding: Arc::clone(&self.decoding),
-            held: Arc::clone(&self.held),
-            walk: None,
+            leased: Arc::clone(&self.leased),
+            cursor: None,
         };
         while let Some(ticket) = self.take() {
             let entry = match &ticket.step {
@@ -317,13 +324,13 @@ impl Shared {
                     batch.map(|batch| Entry::Batch(Box::new(batch)))
                 }
             };
-            let mut line = self.lock();
+            let mut queue = self.lock();
             if let Ok(Entry::Batch(batch)) = &entry {
-                line.ready_bytes += batch.memory_bytes;
+                queue.ready_bytes += batch.memory_bytes;
             }
-            line.entries.insert(ticket.number, entry);
-            let is_awaited = line.is_awaited && line.head == ticket.number;
-            drop(line);
+            queue.entries.insert(ticket.number, entry);
+            let is_awaited = queue.is_awaited && queue.head == ticket.number;
+            drop(queue);
             if is_awaited {
                 self.filled.notify_one();
             }
@@ -332,60 +339,61 @@ impl Shared {
                 self.room.notify_all();
                 self.moved.notify_all();
             }
-            self.report.send(&self.job.datasets, REPORT_EVERY);
+            self.reporter.send(&self.job.datasets, REPORT_EVERY);
         }
     }
 
     /// The next step to make, when there is room for it; `None` when all is over.
     fn take(&self) -> Option<Ticket> {
-        let mut line = self.lock();
+        let mut queue = self.lock();
         loop {
-            if line.closed {
+            if queue.closed {
                 return None;
             }
-            if line.has_room(&self.job.options) {
-                let ticket = line.ticket(self.job.course.epoch_samples(), self.job.options.ranks());
-                if line.idle_fetchers > 0 && line.has_room(&self.job.options) {
+            if queue.has_room(&self.job.options) {
+                let ticket = queue.ticket(self.job.sampler.epoch_samples(), self.job.options.ranks());
+                if queue.idle_fetchers > 0 && queue.has_room(&self.job.options) {
                     self.room.notify_one();
                 }
                 return Some(ticket);
             }
-            line.idle_fetchers += 1;
-            line = self.room.wait(line).unwrap_or_else(PoisonError::into_inner);
-            line.idle_fetchers -= 1;
+            queue.idle_fetchers += 1;
+            queue = self.room.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle_fetchers -= 1;
         }
     }
 
-    /// Where the consumer stands, once a batch was made; `None` when all is over.
+    /// Returns where the consumer stands, once a batch was made; `None` when all is over.
     pub(crate) fn consumed(&self) -> Option<(u64, u64)> {
-        let mut line = self.lock();
-        while !line.closed && line.head == 0 && line.entries.is_empty() {
-            line = self.moved.wait(line).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
+        while !queue.closed && queue.head == 0 && queue.entries.is_empty() {
+            queue = self.moved.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        (!line.closed).then_some(line.consumed)
+        (!queue.closed).then_some(queue.consumed)
     }
 
-    /// Waits until the consumer has come a good way since the last call, or for [`held::IDLE`]; if it has not moved at all by then, what is held for it is given back.
+    /// Waits until the consumer has come a good way since the last call, or for [`leased_pages::IDLE`]; if it
+    /// has not moved at all by then, what is leased for it is given back.
     pub(crate) fn wait_moved(&self) {
-        let mut line = self.lock();
-        let before = line.consumed;
-        while !line.closed && line.unseen < self.look_every {
-            let waited = self.moved.wait_timeout(line, held::IDLE);
+        let mut queue = self.lock();
+        let before = queue.consumed;
+        while !queue.closed && queue.unseen < self.look_every {
+            let waited = self.moved.wait_timeout(queue, leased_pages::IDLE);
             let (again, time) = waited.unwrap_or_else(PoisonError::into_inner);
-            line = again;
-            if time.timed_out() && line.consumed == before {
-                drop(line);
-                self.held.clear();
-                line = self.lock();
+            queue = again;
+            if time.timed_out() && queue.consumed == before {
+                drop(queue);
+                self.leased.clear();
+                queue = self.lock();
             } else if time.timed_out() {
                 break;
             }
         }
-        line.unseen = 0;
+        queue.unseen = 0;
     }
 }
 
-impl Line {
+impl BatchQueue {
     fn has_room(&self, options: &LoaderOptions) -> bool {
         let ahead = self.next - self.head;
         let first_is_there = self.entries.contains_key(&self.head);
@@ -422,7 +430,7 @@ mod tests {
     #[test]
     fn the_first_batch_is_made_alone_and_then_as_many_as_may_be_ahead() {
         let options = LoaderOptions::default();
-        let mut line = Line {
+        let mut queue = BatchQueue {
             epoch: 0,
             step: 0,
             split: Split::new(Some(100), 0, options.ranks()).unwrap(),
@@ -436,21 +444,21 @@ mod tests {
             is_awaited: false,
             closed: false,
         };
-        assert!(line.has_room(&options));
-        let first = line.ticket(Some(100), options.ranks());
+        assert!(queue.has_room(&options));
+        let first = queue.ticket(Some(100), options.ranks());
         assert!(
-            !line.has_room(&options),
+            !queue.has_room(&options),
             "the first batch has the lake for itself"
         );
-        line.entries.insert(first.number, Ok(Entry::End(0)));
+        queue.entries.insert(first.number, Ok(Entry::End(0)));
         for _ in 1..options.batches_ahead {
-            assert!(line.has_room(&options));
-            line.ticket(Some(100), options.ranks());
+            assert!(queue.has_room(&options));
+            queue.ticket(Some(100), options.ranks());
         }
-        assert!(!line.has_room(&options));
+        assert!(!queue.has_room(&options));
         // Later ones are made side by side, also while the consumer waits.
-        line.entries.clear();
-        line.head = 1;
-        assert!(line.has_room(&options));
+        queue.entries.clear();
+        queue.head = 1;
+        assert!(queue.has_room(&options));
     }
 }

@@ -1,13 +1,16 @@
-//! Reads windows ahead of the consumer, in long stretches, so that the lake sees large reads and the fetchers find their samples in RAM.
+//! Reads windows ahead of the consumer, in long runs, so that the lake sees large reads and the fetchers
+//! find their samples in RAM.
 //!
-//! The order says which stretches of which shards a window needs (`order/uses.rs`). Those of the window in which the consumer stands, and of the next ones, are
-//! asked for in ranges of 8 MiB, which the node brings into its RAM; what is there costs it a look. Ranks of one host ask for the same
-//! ranges, each starting at another one; the node fetches each once.
+//! The order says which runs of which shards a window needs (`order/uses.rs`). Those of the window in
+//! which the consumer stands, and of the next ones, are asked for in ranges of 8 MiB, which the node brings
+//! into its RAM; what is there costs it a look. Ranks of one host ask for the same ranges, each starting at
+//! another one; the node fetches each once.
 //!
-//! Bound: what was begun and is not yet behind the consumer, in bytes; `prefetch/stretch.rs` says what is begun when. Nothing starts before the first batch is made, which should have the lake for itself. An
-//! error here is nobody's: whoever needs the bytes will meet it.
+//! Bound: what was begun and is not yet behind the consumer, in bytes; `prefetch/source.rs` says what is
+//! begun when. Nothing starts before the first batch is made, which should have the lake for itself. An error
+//! here is nobody's: whoever needs the bytes will meet it.
 
-mod stretch;
+mod source;
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -15,43 +18,45 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use forebay_dataset::order::{Plan, Shuffle, Span};
 
-use crate::course::Course;
 use crate::dataset::{Access, Inner};
-use crate::held::{Held, Range};
+use crate::leased_pages::{LeasedPages, PrefetchRange};
 use crate::options::Prefetch;
 use crate::pipeline::{Job, Shared};
-use crate::rounds::Rounds;
-use stretch::SourceAhead;
+use crate::sampler::Sampler;
+use crate::working_set_hint::WorkingSetHint;
+use source::SourcePrefetcher;
 
-/// Threads that read ahead, a range each: while some wait for the lake, the bytes of the others keep it busy. They share what the lake
-/// sends and so end at about the same time; there are enough that the last of them outlast the latency of the first one's next range.
+/// Threads that read ahead, a range each: while some wait for the lake, the bytes of the others keep it busy.
+/// They share what the lake sends and so end at about the same time; there are enough that the last of them
+/// outlast the latency of the first one's next range.
 pub(crate) const THREADS: usize = 8;
-/// What `Prefetch::Auto` takes at most: one part in this many of the node's RAM.
+/// Limit of `Prefetch::Auto`: one part in this many of the node's RAM.
 const AUTO_RAM_SHARE: u64 = 4;
-/// While the consumer goes through what is read ahead, somebody looks so often whether there is room for more.
+/// While the consumer goes through what is read ahead, somebody looks so often whether there is room for
+/// more.
 const LOOKS: u64 = 32;
 /// Without shuffling what is read ahead is about half of this.
 const SMALL_SHARDS_BYTES: u64 = 256 << 20;
 
-/// What was begun and what comes next.
-pub(crate) struct Ahead {
-    course: Arc<Course>,
-    sources: Vec<SourceAhead>,
+/// Ranges that were begun, and the next ones.
+pub(crate) struct Prefetcher {
+    sampler: Arc<Sampler>,
+    sources: Vec<SourcePrefetcher>,
     /// Ranges of windows that were begun.
-    waiting: VecDeque<Range>,
+    waiting: VecDeque<PrefetchRange>,
     look_every: u64,
 }
 
-/// The life of a prefetching thread.
-pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
+/// Runs a prefetching thread until the queue is closed.
+pub(crate) fn run(shared: &Shared, ahead: &Mutex<Prefetcher>) {
     while let Some(range) = next(shared, ahead) {
         let dataset = &shared.job.datasets[range.source];
-        match dataset.client.prepare(vec![range.item.clone()]) {
-            Ok(prepared) => {
-                if dataset.access() == Access::Ranges && prepared.iter().all(Result::is_ok) {
-                    shared.held.hold(dataset, &range);
+        match dataset.client.prefetch(vec![range.item.clone()]) {
+            Ok(prefetched) => {
+                if dataset.access() == Access::Ranges && prefetched.iter().all(Result::is_ok) {
+                    shared.leased.hold(dataset, &range);
                 }
-                for of in prepared.into_iter().flatten() {
+                for of in prefetched.into_iter().flatten() {
                     for (counter, bytes) in shared
                         .prefetched
                         .iter()
@@ -66,64 +71,71 @@ pub(crate) fn run(shared: &Shared, ahead: &Mutex<Ahead>) {
     }
 }
 
-/// The next range; waits until the consumer has moved on if there is none. One thread waits, the others stand in line behind it.
-fn next(shared: &Shared, ahead: &Mutex<Ahead>) -> Option<Range> {
+/// The next range; waits until the consumer has moved on if there is none. One thread waits, the others stand
+/// in line behind it.
+fn next(shared: &Shared, ahead: &Mutex<Prefetcher>) -> Option<PrefetchRange> {
     let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         let consumed = shared.consumed()?;
-        if let Some(next) = ahead.next(consumed, &shared.held) {
+        if let Some(next) = ahead.next(consumed, &shared.leased) {
             return Some(next);
         }
         shared.wait_moved();
     }
 }
 
-impl Ahead {
+impl Prefetcher {
     /// For a job; `None` if nothing is to be read ahead.
-    pub(crate) fn new(job: &Job, rounds: &[Rounds]) -> Option<Self> {
-        let plans = job.course.plans();
+    pub(crate) fn new(job: &Job, hints: &[WorkingSetHint]) -> Option<Self> {
+        let plans = job.sampler.plans();
         let share = plans.len().max(1) as u64;
         let mut sources = Vec::with_capacity(plans.len());
         let mut look_every = u64::MAX;
-        for (source, ((plan, dataset), rounds)) in
-            plans.iter().zip(job.datasets.iter()).zip(rounds).enumerate()
+        for (source, ((plan, dataset), hints)) in plans.iter().zip(job.datasets.iter()).zip(hints).enumerate()
         {
             let window_bytes = window_bytes(plan, dataset);
             let bytes_max = match job.options.prefetch {
                 Prefetch::Off => 0,
                 Prefetch::Bytes(bytes) => bytes,
                 Prefetch::Auto => {
-                    let node_bytes = rounds.node_ram_bytes.map_or(0, |bytes| bytes / AUTO_RAM_SHARE);
+                    let node_bytes = hints.node_ram_bytes.map_or(0, |bytes| bytes / AUTO_RAM_SHARE);
                     window_bytes.saturating_mul(2).min(node_bytes)
                 }
             };
             // A window in which the consumer stands is read whole, however large it is.
             let ahead_bytes = (bytes_max / share).max(window_bytes.min(dataset.bytes()));
-            rounds.name(dataset, ahead_bytes, is_dense(plan, dataset, bytes_max / share));
+            hints.name(dataset, ahead_bytes, is_dense(plan, dataset, bytes_max / share));
             let samples_ahead = samples_of(bytes_max / share / LOOKS, plan, dataset);
             look_every = look_every.min(samples_ahead.max(1));
-            let standing = job.course.standing(source, job.epoch, job.position);
+            let source_position = job.sampler.source_position(source, job.epoch, job.position);
             let rank = (job.options.rank, job.options.world_size.max(1));
-            sources.push(SourceAhead::new(dataset, plan, standing, bytes_max / share, rank));
+            sources.push(SourcePrefetcher::new(
+                dataset,
+                plan,
+                source_position,
+                bytes_max / share,
+                rank,
+            ));
         }
         sources.iter().any(|source| source.bytes_max() > 0).then(|| Self {
-            course: Arc::clone(&job.course),
+            sampler: Arc::clone(&job.sampler),
             sources,
             waiting: VecDeque::new(),
             look_every,
         })
     }
 
-    /// How many positions the consumer goes on before it is worth a look whether more can be asked for.
+    /// Returns how many positions the consumer goes on before it is worth a look whether more can be asked
+    /// for.
     pub(crate) fn look_every(&self) -> u64 {
         self.look_every
     }
 
     /// The next range to ask for; `None` until the consumer has moved on. What is behind it is given back.
-    fn next(&mut self, consumed: (u64, u64), held: &Held) -> Option<Range> {
+    fn next(&mut self, consumed: (u64, u64), leased: &LeasedPages) -> Option<PrefetchRange> {
         for source in 0..self.sources.len() {
-            let standing = self.course.standing(source, consumed.0, consumed.1);
-            held.release(source, (standing.epoch, standing.position));
+            let source_position = self.sampler.source_position(source, consumed.0, consumed.1);
+            leased.release(source, (source_position.epoch, source_position.position));
         }
         if self.waiting.is_empty() {
             self.begin(consumed);
@@ -131,11 +143,11 @@ impl Ahead {
         self.waiting.pop_front()
     }
 
-    /// Begins a stretch of each source that has room.
+    /// Begins a unit of each source that has room.
     fn begin(&mut self, (epoch, position): (u64, u64)) {
         for (source, ahead) in self.sources.iter_mut().enumerate() {
-            let standing = self.course.standing(source, epoch, position);
-            match ahead.begin(source, standing) {
+            let source_position = self.sampler.source_position(source, epoch, position);
+            match ahead.begin(source, source_position) {
                 Ok(ranges) => self.waiting.extend(ranges),
                 Err(error) => tracing::debug!(%error, "cannot read ahead"),
             }
@@ -143,7 +155,8 @@ impl Ahead {
     }
 }
 
-/// Whether the stretches that are read ahead cover the shards from end to end: not where only some columns are read, or nothing is read ahead.
+/// Returns whether the runs that are read ahead cover the shards from end to end: not where only some
+/// columns are read, or nothing is read ahead.
 fn is_dense(plan: &Plan, dataset: &Inner, bytes_max: u64) -> bool {
     let fits = plan.options().shuffle != Shuffle::Global || dataset.bytes() <= bytes_max;
     dataset.access() == Access::Ranges && bytes_max > 0 && fits

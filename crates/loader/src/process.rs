@@ -1,7 +1,8 @@
 //! A value that every process has for itself, so that no lock is inherited by a fork.
 //!
-//! A forked child gets a copy of its parent's memory, with locks as they were: one that a thread of the parent held stays locked for ever. So whatever
-//! a dataset keeps behind locks lies here: the first use in a child makes a fresh one, and leaves its parent's alone.
+//! A forked child gets a copy of its parent's memory, with locks as they were: one that a thread of the
+//! parent held stays locked for ever. So whatever a dataset keeps behind locks lies here: the first use in a
+//! child makes a fresh one, and leaves its parent's alone.
 
 use std::sync::OnceLock;
 

@@ -1,8 +1,10 @@
-//! Rows of Parquet as samples: which pages they lie in, one question for those that are not decoded yet, and their values.
+//! Rows of Parquet as samples: which pages they lie in, one request for those that are not decoded yet, and
+//! their values.
 //!
-//! A page of a column is decoded once into a slab (`forebay_dataset::parquet`), which is kept while it is young ([`Rows`], up to
-//! `decoded_bytes_max` in this process); a sample points into slabs. So rows that come in the order of the file, or mixed inside of a window that
-//! fits, cost one decoding a page, and a single row costs one page of every column that is asked for.
+//! A page of a column is decoded once into a slab (`forebay_dataset::parquet`), which is kept while it is
+//! young ([`Rows`], up to `decoded_bytes_max` in this process); a sample points into slabs. So rows that come
+//! in the order of the file, or mixed inside of a window that fits, cost one decoding a page, and a single
+//! row costs one page of every column that is asked for.
 //!
 //! A fault of a page is the fault of its samples; that of a footer the fault of all samples of the file.
 
@@ -21,7 +23,7 @@ use forebay_dataset::parquet::{PageTable, Pieces, Slab, decode};
 
 use crate::dataset::Inner;
 use crate::fetch::{Fetched, add, explain, nanoseconds};
-use crate::kept::{Kept, lock};
+use crate::lru_cache::{LruCache, lock};
 use crate::sample::{FieldBytes, Memory, SampleBytes};
 use tables::{Chunk, Table, read_pages};
 
@@ -31,15 +33,15 @@ const FOOTER_BYTES_MAX: u64 = 64 << 20;
 /// Shard, row group, column and page.
 type PageKey = (u32, usize, usize, u32);
 
-/// What is kept of Parquet files.
+/// Caches for Parquet files.
 #[derive(Default)]
 pub(crate) struct Rows {
-    tables: Kept<u32, Arc<Table>>,
-    slabs: Kept<PageKey, Arc<Slab>>,
+    tables: LruCache<u32, Arc<Table>>,
+    slabs: LruCache<PageKey, Arc<Slab>>,
 }
 
-/// Where a sample lies.
-struct Place {
+/// Location of a sample.
+struct RowLocation {
     table: Result<Arc<Table>>,
     shard: u32,
     group: usize,
@@ -49,7 +51,7 @@ struct Place {
 }
 
 /// A page that is needed.
-struct Wanted {
+struct PageWanted {
     table: Arc<Table>,
     pages: Arc<PageTable>,
 }
@@ -58,7 +60,7 @@ struct Wanted {
 pub(crate) fn fetch(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetched> {
     let started = Instant::now();
     let mut fetched = Fetched::default();
-    let places: Vec<Place> = numbers
+    let places: Vec<RowLocation> = numbers
         .iter()
         .map(|number| place(dataset, *number))
         .collect::<Result<_>>()?;
@@ -99,10 +101,10 @@ pub(crate) fn table(dataset: &Inner, shard: u32) -> Result<Arc<Table>> {
     Ok(table)
 }
 
-fn place(dataset: &Inner, number: u64) -> Result<Place> {
+fn place(dataset: &Inner, number: u64) -> Result<RowLocation> {
     let sample = dataset.index.sample(number)?;
     let shard = sample.shard;
-    let mut place = Place {
+    let mut place = RowLocation {
         table: table(dataset, shard),
         shard,
         group: 0,
@@ -149,7 +151,7 @@ type Tables = BTreeMap<(u32, Chunk), Result<Arc<PageTable>>>;
 type Slabs = BTreeMap<PageKey, Result<Arc<Slab>>>;
 
 /// The page tables of all column chunks that the samples need.
-fn page_tables(dataset: &Inner, places: &[Place], fetched: &mut Fetched) -> Result<Tables> {
+fn page_tables(dataset: &Inner, places: &[RowLocation], fetched: &mut Fetched) -> Result<Tables> {
     let mut wanted: BTreeMap<(u32, Chunk), Arc<Table>> = BTreeMap::new();
     for place in places {
         let Ok(table) = &place.table else { continue };
@@ -170,8 +172,8 @@ fn page_tables(dataset: &Inner, places: &[Place], fetched: &mut Fetched) -> Resu
 }
 
 /// All pages that the samples need, decoded.
-fn slabs(dataset: &Inner, places: &[Place], tables: &Tables, fetched: &mut Fetched) -> Result<Slabs> {
-    let mut wanted: BTreeMap<PageKey, Wanted> = BTreeMap::new();
+fn slabs(dataset: &Inner, places: &[RowLocation], tables: &Tables, fetched: &mut Fetched) -> Result<Slabs> {
+    let mut wanted: BTreeMap<PageKey, PageWanted> = BTreeMap::new();
     for place in places {
         let Ok(table) = &place.table else { continue };
         for leaf in &place.leaves {
@@ -180,7 +182,7 @@ fn slabs(dataset: &Inner, places: &[Place], tables: &Tables, fetched: &mut Fetch
             };
             if let Some(page) = pages.page_of(place.row) {
                 let key = (place.shard, place.group, *leaf, page);
-                wanted.entry(key).or_insert_with(|| Wanted {
+                wanted.entry(key).or_insert_with(|| PageWanted {
                     table: Arc::clone(table),
                     pages: Arc::clone(pages),
                 });
@@ -217,10 +219,10 @@ fn slabs(dataset: &Inner, places: &[Place], tables: &Tables, fetched: &mut Fetch
     Ok(found)
 }
 
-/// Reads and decodes pages, in one question.
+/// Reads and decodes pages, in one request.
 fn read<'a>(
     dataset: &Inner,
-    missing: impl Iterator<Item = (PageKey, &'a Wanted)>,
+    missing: impl Iterator<Item = (PageKey, &'a PageWanted)>,
     fetched: &mut Fetched,
 ) -> Result<Vec<Result<Slab>>> {
     let (mut items, mut parts): (Vec<Item>, Vec<_>) = (Vec::new(), Vec::new());
@@ -261,7 +263,7 @@ fn sample(
     dataset: &Inner,
     source: usize,
     number: u64,
-    place: &Place,
+    place: &RowLocation,
     tables: &Tables,
     slabs: &Slabs,
 ) -> Result<SampleBytes> {
@@ -293,11 +295,11 @@ fn sample(
         shard: dataset.shard(place.shard)?.name.clone(),
         key: None,
         fields,
-        draw: None,
+        sample_seed: None,
     })
 }
 
-/// What to read ahead for these rows of a shard: the chunks of the columns that are wanted.
+/// Returns what to read ahead for these rows of a shard: the chunks of the columns that are wanted.
 pub(crate) fn ahead(dataset: &Inner, shard: u32, rows: Range<u64>) -> Result<Vec<(u64, u64)>> {
     let table = table(dataset, shard)?;
     let leaves = leaves(dataset, &table)?;

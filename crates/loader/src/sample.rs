@@ -1,8 +1,9 @@
 //! A sample as it is handed over: its fields as parts of memory.
 //!
-//! The bytes of plain shards lie where the node keeps them; a view holds its lease until the last field that looks at it is gone. What had to be decoded
-//! or decompressed first (rows of Parquet, shards that are compressed as a whole) lies on the heap of this process and is shared the same way.
-//! Samples that lie side by side may share memory. Everything here is cheap to clone and may go to other threads.
+//! The bytes of plain shards lie where the node keeps them; a view holds its lease until the last field that
+//! looks at it is gone. What had to be decoded or decompressed first (rows of Parquet, shards that are
+//! compressed as a whole) lies on the heap of this process and is shared the same way. Samples that lie side
+//! by side may share memory. Everything here is cheap to clone and may go to other threads.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -13,7 +14,7 @@ use forebay_client::View;
 /// One sample.
 #[derive(Debug, Clone)]
 pub struct SampleBytes {
-    /// Which dataset of a mix it is from; 0 if there is one.
+    /// The dataset of a mix that it is from; 0 if there is one.
     pub source: usize,
     /// Its number in the dataset.
     pub number: u64,
@@ -23,8 +24,9 @@ pub struct SampleBytes {
     pub key: Option<Box<[u8]>>,
     /// Its fields, in the order of the shard.
     pub fields: Vec<FieldBytes>,
-    /// What random steps of decoders go by: of a loader a number for its place in the epoch; `None` if it was asked for by number.
-    pub draw: Option<u64>,
+    /// Seed of random transforms: of a loader a number for its position in the epoch; `None` if it was
+    /// asked for by number.
+    pub sample_seed: Option<u64>,
 }
 
 impl SampleBytes {
@@ -41,7 +43,7 @@ impl SampleBytes {
     }
 }
 
-/// What holds the bytes of a field.
+/// Owner of the bytes of a field.
 #[derive(Clone)]
 pub enum Memory {
     /// A lease of the node.
@@ -99,19 +101,19 @@ impl FieldBytes {
         &self.name
     }
 
-    /// Whether it is there as a null of its format, which is not the same as empty.
+    /// Returns whether it is there as a null of its format, which is not the same as empty.
     #[must_use]
     pub fn is_null(&self) -> bool {
         self.is_null
     }
 
-    /// What holds its bytes; `None` if it is empty.
+    /// Returns what holds its bytes; `None` if it is empty.
     #[must_use]
     pub fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
     }
 
-    /// Which bytes of the memory it is.
+    /// Returns which bytes of the memory it is.
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.range.clone()

@@ -1,8 +1,8 @@
-//! What a dataset is made of: shards with size and version, or the objects of raw folders.
+//! Contents of a dataset: shards with size and version, or the objects of raw folders.
 //!
-//! Made once when a dataset is opened (`source/find.rs` asks the node), read by the indexing, then dropped. The names of shards that an
-//! index keeps are relative to [`Base`], the folder that all of them have in common; so a folder that is copied elsewhere with its index
-//! keeps it.
+//! Made once when a dataset is opened (`source/find.rs` asks the node), read by the indexing, then dropped.
+//! The names of shards that an index keeps are relative to [`Base`], the folder that all of them have in
+//! common; so a folder that is copied elsewhere with its index keeps it.
 
 mod find;
 
@@ -15,16 +15,16 @@ use forebay_dataset::shard::{Codec, Format};
 use crate::DatasetOptions;
 pub(crate) use find::find;
 
-/// What is looked for besides names.
+/// Options of the search for shards.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct SearchOptions {
     /// Overrules what endings suggest.
     pub(crate) format: Option<Format>,
-    /// Whether a folder may be one whose pack is not finished.
+    /// Takes a folder whose pack is not finished.
     pub(crate) unfinished: bool,
 }
 
-impl Asked {
+impl SearchOptions {
     pub(crate) fn of(options: &DatasetOptions) -> Self {
         Self {
             format: options.format,
@@ -40,11 +40,11 @@ pub(crate) struct ShardObject {
     pub(crate) bytes: u64,
     pub(crate) version: String,
     pub(crate) format: Format,
-    /// What a document beside it says; `None`: look at its first bytes.
+    /// Codec by a document beside it; `None`: look at its first bytes.
     pub(crate) codec: Option<Codec>,
     /// Bytes that it unpacks to, as a document beside it says.
     pub(crate) stream_bytes: Option<u64>,
-    /// What a document beside it says that its hashes are.
+    /// Hashes by a document beside it.
     pub(crate) hashes: Option<MdsFile>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct RawFolder {
     pub(crate) crcs: Vec<u32>,
 }
 
-/// What was named: what somebody has to vouch for if the data is verified.
+/// Folders and documents that were named: a manifest has to vouch for them if the data is verified.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Origins {
     /// Whole folders: bucket, and prefix with its slash.
@@ -75,7 +75,7 @@ pub(crate) enum Source {
     Shards {
         base: Base,
         shards: Vec<ShardObject>,
-        /// How fields are encoded, where a document says so.
+        /// Encodings of fields, where a document says so.
         encodings: Vec<(String, String)>,
     },
     Raw(Vec<RawFolder>),
@@ -88,7 +88,7 @@ pub(crate) struct Base {
     bucket: Option<String>,
     /// With its slash, or empty.
     folder: String,
-    /// Where the first shard lies: bucket and folder.
+    /// Bucket and folder of the first shard.
     first: (String, String),
 }
 

@@ -1,15 +1,16 @@
 //! Why the consumer waited, and what was read: counted per batch, summed by the loader.
 //!
-//! A batch that was ready when it was asked for costs its hand-over. One that was not is waited for; that wait is put down to what its fetcher did
-//! meanwhile, in proportion: a read that fetched something from the lake is the lake's time, any other read the cache's, then places and
-//! checksums, then decoding. Bytes that a prefetcher brought from the lake count there, and again as cache when the batch reads them.
+//! A batch that was ready when it was asked for costs its hand-over. One that was not is waited for; that
+//! wait is put down to what its fetcher did meanwhile, in proportion: a read that fetched something from the
+//! lake is the lake's time, any other read the cache's, then places and checksums, then decoding. Bytes that
+//! a prefetcher brought from the lake count there, and again as cache when the batch reads them.
 
 use forebay_client::Sources;
 
 /// Samples whose faults are kept word by word; further ones are only counted.
 pub const BAD_SAMPLES_KEPT_MAX: usize = 1000;
 
-/// Where time went, in nanoseconds.
+/// Time by cause, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
     /// Reads that had to wait for the lake.
@@ -47,18 +48,18 @@ impl Times {
     }
 }
 
-/// What one batch cost.
+/// Cost of one batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BatchStats {
-    /// What the consumer waited for, divided by its cause.
+    /// Time that the consumer waited, by cause.
     pub stall: Times,
-    /// What the consumer waited although the batch was ready.
+    /// Time that the consumer waited although the batch was ready.
     pub hand_over_ns: u64,
-    /// What the consumer did between the batch before and the call for this one.
+    /// Time of the consumer between the batch before and the call for this one.
     pub user_ns: u64,
-    /// What the fetcher did for this batch, waited for or not.
+    /// Work of the fetcher for this batch, waited for or not.
     pub work: Times,
-    /// Where its bytes came from.
+    /// Bytes by origin.
     pub sources: Sources,
 }
 
@@ -79,7 +80,7 @@ impl BatchStats {
 pub struct BadSample {
     /// The epoch.
     pub epoch: u64,
-    /// Which dataset of a mix.
+    /// The dataset of a mix.
     pub source: usize,
     /// Its number there.
     pub number: u64,
@@ -87,13 +88,13 @@ pub struct BadSample {
     pub shard: String,
     /// Its key, if it has one.
     pub key: Option<String>,
-    /// What was wrong.
+    /// The error.
     pub reason: String,
     /// The sample that came in its place.
     pub substitute: Option<u64>,
 }
 
-/// What a loader did so far.
+/// Counters of a loader since it was made.
 #[derive(Debug, Clone, Default)]
 pub struct LoaderStats {
     /// Batches handed over.
@@ -102,17 +103,17 @@ pub struct LoaderStats {
     pub samples: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// What the consumer waited for.
+    /// Time that the consumer waited, by cause.
     pub stall: Times,
-    /// What it waited although the batch was ready.
+    /// Time that it waited although the batch was ready.
     pub hand_over_ns: u64,
-    /// What it did itself between batches.
+    /// Time of the consumer between batches.
     pub user_ns: u64,
-    /// What fetchers did.
+    /// Work of the fetchers.
     pub work: Times,
-    /// Where the bytes of batches came from.
+    /// Bytes of batches by origin.
     pub sources: Sources,
-    /// Where the bytes of the prefetcher came from.
+    /// Bytes of the prefetcher by origin.
     pub prefetched: Sources,
     /// Samples that could not be used.
     pub bad_samples: u64,

@@ -1,11 +1,14 @@
 //! Samples of shards that are compressed as a whole (`.tar.gz`, `.tar.zst`, GZIP TFRecord, compressed MDS).
 //!
-//! Such a shard can only be read from its start. A [`Stream`] goes through it once, and cuts what comes out into chunks of [`CHUNK_BYTES`], which are kept
-//! while they are young (`decoded_bytes_max` in this process); a sample points into chunks. Asked for a chunk that is ahead, a stream goes on from where
-//! it stands; for one that is behind and was let go, it starts anew. So samples that come in the order of the shard, or mixed inside of a window that fits,
-//! cost one decompression, whatever the size of the shard; a single sample costs the decompression of all that lies before it.
+//! Such a shard can only be read from its start. A [`Stream`] goes through it once, and cuts what comes out
+//! into chunks of [`CHUNK_BYTES`], which are kept while they are young (`decoded_bytes_max` in this process);
+//! a sample points into chunks. Asked for a chunk that is ahead, a stream goes on from where it stands; for
+//! one that is behind and was let go, it starts anew. So samples that come in the order of the shard, or
+//! mixed inside of a window that fits, cost one decompression, whatever the size of the shard; a single
+//! sample costs the decompression of all that lies before it.
 //!
-//! A shard that cannot be decompressed from some place on is the fault of the samples behind it: it is remembered, not tried for each.
+//! A shard that cannot be decompressed from some place on is the fault of the samples behind it: it is
+//! remembered, not tried for each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -18,23 +21,23 @@ use forebay_dataset::index::{Field, Sample};
 use forebay_dataset::order::{OrderOptions, Shuffle, Span};
 use forebay_dataset::scan::Decompressor;
 
-use crate::dataset::{Inner, ShardPlace};
+use crate::dataset::{Inner, ShardLocation};
 use crate::fetch::{Fetched, about, add, check, explain, nanoseconds};
-use crate::kept::{Kept, lock};
+use crate::lru_cache::{LruCache, lock};
 use crate::sample::{FieldBytes, Memory, SampleBytes};
 
-/// What a stream is cut into.
+/// Size of the chunks that a stream is cut into.
 const CHUNK_BYTES: u64 = 4 << 20;
-/// One question for bytes of a shard.
+/// Size of one request for bytes of a shard.
 const RANGE_BYTES: u64 = 4 << 20;
 /// Streams that stand somewhere; each has the window of its codec.
 const STREAMS_MAX: u64 = 32;
 
-/// What is kept of compressed shards.
+/// Caches for compressed shards.
 #[derive(Default)]
 pub(crate) struct Streams {
-    streams: Kept<u32, Stream>,
-    chunks: Kept<(u32, u64), Arc<Vec<u8>>>,
+    streams: LruCache<u32, Stream>,
+    chunks: LruCache<(u32, u64), Arc<Vec<u8>>>,
 }
 
 type Chunks = BTreeMap<u64, Arc<Vec<u8>>>;
@@ -117,8 +120,9 @@ pub(crate) fn order(dataset: &Inner, mut order: OrderOptions) -> Result<OrderOpt
     Err(error.with("bytes_max", dataset.decoded_bytes_max))
 }
 
-/// The bytes of a shard as they are stored that these bytes of its stream come from; of compressed ones about.
-pub(crate) fn ahead(place: &ShardPlace, stream: Range<u64>) -> Range<u64> {
+/// The bytes of a shard as they are stored that these bytes of its stream come from; of compressed ones
+/// about.
+pub(crate) fn ahead(place: &ShardLocation, stream: Range<u64>) -> Range<u64> {
     if !place.is_compressed() {
         return stream;
     }
@@ -129,7 +133,8 @@ pub(crate) fn ahead(place: &ShardPlace, stream: Range<u64>) -> Range<u64> {
     share(stream.start)..share(stream.end)
 }
 
-/// The chunks of all shards. Shards that nobody else is decompressing come first, so that threads share the work.
+/// The chunks of all shards. Shards that nobody else is decompressing come first, so that threads share the
+/// work.
 fn read(
     dataset: &Inner,
     wanted: &BTreeMap<u32, BTreeSet<u64>>,
@@ -230,7 +235,7 @@ fn advance(
 }
 
 impl Stream {
-    fn new(place: &ShardPlace) -> Result<Self> {
+    fn new(place: &ShardLocation) -> Result<Self> {
         Ok(Self {
             decompressor: Decompressor::new(place.codec())?,
             offset: 0,
@@ -244,7 +249,7 @@ impl Stream {
     fn step(
         &mut self,
         dataset: &Inner,
-        place: &ShardPlace,
+        place: &ShardLocation,
         keep: &mut dyn FnMut(u64, Vec<u8>),
         fetched: &mut Fetched,
         asked: Instant,
@@ -265,7 +270,7 @@ impl Stream {
                 version: place.version.clone(),
             };
             let view = dataset.client.get_batch(vec![item])?.pop();
-            let missing = || Error::new(Kind::Internal, "a question for a shard without an answer");
+            let missing = || Error::new(Kind::Internal, "a request for a shard without an answer");
             let view = view.ok_or_else(missing)?.map_err(|error| explain(&error))?;
             fetched.read_ns += nanoseconds(asked.elapsed());
             add(&mut fetched.sources, view.sources());
@@ -326,12 +331,13 @@ fn numbers_of(span: &Range<u64>) -> Range<u64> {
     span.start / CHUNK_BYTES..span.end.div_ceil(CHUNK_BYTES)
 }
 
-/// Chunks that may be wanted at once; one more at either end, because what is wanted begins and ends inside of chunks.
+/// Chunks that may be wanted at once; one more at either end, because what is wanted begins and ends inside
+/// of chunks.
 fn chunks_max(dataset: &Inner) -> u64 {
     dataset.decoded_bytes_max / CHUNK_BYTES + 2
 }
 
-/// Whether each field of a sample could be held.
+/// Returns whether each field of a sample could be held.
 fn fits(dataset: &Inner, sample: &Sample<'_>) -> bool {
     let numbers = |field| numbers_of(&span(field));
     let chunks = |numbers: Range<u64>| numbers.end - numbers.start;
@@ -368,7 +374,7 @@ fn cut(
         shard: dataset.shard(sample.shard)?.name.clone(),
         key: sample.key.map(Into::into),
         fields,
-        draw: None,
+        sample_seed: None,
     })
 }
 

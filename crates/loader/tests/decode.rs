@@ -1,4 +1,5 @@
-//! Decoding on the way: packed columns, memory that is let go, bad samples that are settled before anybody sees them.
+//! Decoding on the way: packed columns, memory that is let go, bad samples that are settled before anybody
+//! sees them.
 #![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
 
 mod fixture;
@@ -129,7 +130,7 @@ fn a_loader_that_is_dropped_in_the_middle_ends_its_threads() {
 }
 
 /// A grey PNG of 8 x 8 pixels with the values 0 to 63.
-const PICTURE: &[u8] = &[
+const IMAGE: &[u8] = &[
     0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0x00, 0x00, 0x00, 0x0d, 0x49, 0x48, 0x44, 0x52, 0x00,
     0x00, 0x00, 0x08, 0x00, 0x00, 0x00, 0x08, 0x08, 0x00, 0x00, 0x00, 0x00, 0xe1, 0x64, 0xe1, 0x57, 0x00,
     0x00, 0x00, 0x50, 0x49, 0x44, 0x41, 0x54, 0x78, 0xda, 0x63, 0x60, 0x60, 0x64, 0x62, 0x66, 0x61, 0x65,
@@ -145,7 +146,7 @@ fn cuts(loader: &mut Loader) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while let Some(batch) = loader.next_batch().unwrap() {
         let Column::Packed(packed) = &batch.columns[0] else {
-            unreachable!("pictures of one size are packed")
+            unreachable!("images of one size are packed")
         };
         assert_eq!(*packed.shape, [batch.samples.len(), 4, 4]);
         found.extend(packed.memory.chunks(16).map(<[u8]>::to_vec));
@@ -158,7 +159,7 @@ fn random_cuts_are_the_same_on_any_ranks_and_after_a_resume() {
     let node = TestNode::start();
     let mut bytes = Vec::new();
     for number in 0..48 {
-        member(&mut bytes, &format!("{number:06}.png"), PICTURE);
+        member(&mut bytes, &format!("{number:06}.png"), IMAGE);
     }
     bytes.extend_from_slice(&[0; 1024]);
     node.put("lake/set/0.tar", &bytes);
@@ -203,7 +204,7 @@ fn random_cuts_are_the_same_on_any_ranks_and_after_a_resume() {
         )
         .unwrap();
     let Column::Packed(packed) = &columns[0] else {
-        unreachable!("one picture is packed")
+        unreachable!("one image is packed")
     };
     assert_eq!(packed.memory[..4], [18, 19, 20, 21]);
 }

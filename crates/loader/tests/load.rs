@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fixture::{TestNode, content_at, numbers, rest, shard};
 use forebay_core::Kind;
-use forebay_dataset::order::{Shuffle, State, Stop, Tail, Window};
+use forebay_dataset::order::{OrderState, Shuffle, Stop, Tail, Window};
 use forebay_loader::{Dataset, Loader, LoaderOptions, OnError, Prefetch};
 
 fn windowed(batch_size: u64) -> LoaderOptions {
@@ -30,7 +30,7 @@ fn rank(rank: u64, world_size: u64, batch_size: u64) -> LoaderOptions {
 }
 
 /// The samples of all ranks, step by step.
-fn epoch(dataset: &Dataset, world_size: u64, batch_size: u64, state: Option<&State>) -> Vec<usize> {
+fn epoch(dataset: &Dataset, world_size: u64, batch_size: u64, state: Option<&OrderState>) -> Vec<usize> {
     let ranks = (0..world_size).map(|number| {
         let mut loader = dataset.loader(rank(number, world_size, batch_size)).unwrap();
         if let Some(state) = state {
@@ -74,7 +74,7 @@ fn resuming_after_any_batch_on_another_number_of_ranks_gives_exactly_the_rest() 
     let whole = epoch(&dataset, 1, 4, None);
     let mut loader = dataset.loader(windowed(4)).unwrap();
     for step in 0..12 {
-        let state = State::from_json(&loader.state().to_json()).unwrap();
+        let state = OrderState::from_json(&loader.state().to_json()).unwrap();
         let remaining = &whole[step * 4..];
         for (world, batch) in [(1, 4), (2, 3), (3, 1)] {
             let resumed = epoch(&dataset, world, batch, Some(&state));

@@ -1,4 +1,5 @@
-//! A column has one type in a dataset: what a mended index and several folders must not mix, and filters on it.
+//! A column has one type in a dataset: what a mended index and several folders must not mix, and filters on
+//! it.
 #![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
 
 mod fixture;

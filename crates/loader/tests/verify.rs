@@ -44,7 +44,7 @@ fn open(node: &TestNode, names: &[&str], verify: &Verify) -> Result<Dataset, Kin
     Dataset::open(&node.client, names, options, None).map_err(|error| error.kind())
 }
 
-/// How many samples there are, or why not.
+/// Returns how many samples there are, or why not.
 fn samples(node: &TestNode, names: &[&str], verify: &Verify) -> Result<u64, Kind> {
     open(node, names, verify).map(|dataset| dataset.len())
 }

@@ -1,19 +1,20 @@
 //! The admin API: JSON for people and programs that run the node, metrics for those who watch it.
 //!
-//! It listens on loopback unless told otherwise, and asks for the bearer token everywhere else. `admin/guard.rs`
-//! decides who may come in (and keeps web pages out), one file per noun answers, `admin/api.rs` has the types,
-//! from which `/openapi.json` is made. Bodies are limited to 64 KiB.
+//! It listens on loopback unless told otherwise, and asks for the bearer token everywhere else.
+//! `admin/guard.rs` decides who may come in (and keeps web pages out), one file per noun answers,
+//! `admin/api.rs` has the types, from which `/openapi.json` is made. Bodies are limited to 64 KiB.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use forebay_core::{Error, Result};
-use tokio::net::TcpListener;
+use forebay_net::{Listener, Peer, Stream};
 use tokio_util::sync::CancellationToken;
 
-use crate::parts::Parts;
+use crate::services::Services;
 use crate::value::Secret;
 
 mod answer;
@@ -35,10 +36,13 @@ pub use openapi::document as openapi;
 /// The largest body of a request.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// What the handlers work with.
-pub(crate) type Shared = Arc<Parts>;
+/// Pause after an accept that failed.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Who has to show the token.
+/// State of the handlers.
+pub(crate) type Shared = Arc<Services>;
+
+/// Rule for the token.
 #[derive(Debug, Clone)]
 pub(crate) enum Protection {
     /// Nobody: only processes on this host can connect.
@@ -48,7 +52,7 @@ pub(crate) enum Protection {
 }
 
 /// All routes, behind the guard.
-pub(crate) fn router(parts: Shared, protection: Protection) -> Router {
+pub(crate) fn router(services: Shared, protection: Protection) -> Router {
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -68,13 +72,44 @@ pub(crate) fn router(parts: Shared, protection: Protection) -> Router {
         .method_not_allowed_fallback(answer::wrong_method)
         .layer(middleware::from_fn_with_state(Arc::new(protection), guard::check))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(parts)
+        .with_state(services)
 }
 
 /// Serves until `stop` fires, then lets running requests finish.
-pub(crate) async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> Result<()> {
-    axum::serve(listener, router)
+pub(crate) async fn serve(listener: Listener, router: Router, stop: CancellationToken) -> Result<()> {
+    axum::serve(Connections(listener), router)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await
         .map_err(|why| Error::io("the admin API ended", why))
+}
+
+/// Connections as axum takes them.
+struct Connections(Listener);
+
+impl axum::serve::Listener for Connections {
+    type Io = Stream;
+    type Addr = Peer;
+
+    async fn accept(&mut self) -> (Stream, Peer) {
+        loop {
+            match self.0.accept().await {
+                Ok(stream) => {
+                    let peer = stream.peer().clone();
+                    return (stream, peer);
+                }
+                // Usually too many open files: a pause lets others close theirs.
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Peer> {
+        Ok(Peer {
+            address: Some(self.0.local_addr()?),
+            certificate: None,
+        })
+    }
 }

@@ -1,8 +1,9 @@
 //! The cache commands as jobs: warm, evict, pin, unpin.
 //!
 //! A warm job lists the prefix page by page and reads each object through the reservoir, a bounded number at
-//! once; the bytes are dropped as they come, so it costs no memory of its own. An object that fails is counted
-//! and the job goes on; a listing that fails ends it. The other commands are one call to the reservoir.
+//! once; the bytes are dropped as they come, so it costs no memory of its own. An object that fails is
+//! counted and the job goes on; a listing that fails ends it. The other commands are one call to the
+//! reservoir.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,17 +14,22 @@ use forebay_lake::{ListOptions, ListedObject};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::jobs::{JobInfo, JobKind, Progress};
-use crate::parts::Parts;
+use crate::services::Services;
 
 /// Keys of one listing page.
 const PAGE_KEYS: usize = 1000;
 
 /// Starts a job for what lies below a prefix.
-pub(crate) fn start(parts: &Parts, kind: JobKind, bucket: BucketName, prefix: String) -> Result<JobInfo> {
-    let engine = Arc::clone(parts.engine()?);
+pub(crate) fn start(
+    services: &Services,
+    kind: JobKind,
+    bucket: BucketName,
+    prefix: String,
+) -> Result<JobInfo> {
+    let engine = Arc::clone(services.engine()?);
     let target = format!("{bucket}/{prefix}");
-    let parallel = parts.options.limits.warm_parallel_max;
-    parts.jobs.start(kind, target, move |progress| async move {
+    let parallel = services.options.limits.warm_parallel_max;
+    services.jobs.start(kind, target, move |progress| async move {
         match kind {
             JobKind::Warm => warm(&engine, &bucket, &prefix, parallel, &progress).await,
             JobKind::Evict | JobKind::Pin | JobKind::Unpin => {

@@ -1,9 +1,9 @@
 //! The schema of `forebay.toml`, and one layer of settings.
 //!
-//! A [`Config`] is what somebody said, nothing more: every field is optional. The file, the environment and the
-//! flags are each a `Config`; [`Config::over`] lays one on top of another; `NodeOptions::resolve` fills in the
-//! defaults and checks. Unknown keys are errors, because a typo that is ignored is a setting that silently does
-//! not hold. The names, environment variables and descriptions are in `config/reference.rs`.
+//! A [`Config`] is what somebody said, nothing more: every field is optional. The file, the environment and
+//! the flags are each a `Config`; [`Config::over`] lays one on top of another; `NodeOptions::resolve` fills
+//! in the defaults and checks. Unknown keys are errors, because a typo that is ignored is a setting that
+//! silently does not hold. The names, environment variables and descriptions are in `config/reference.rs`.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub struct Config {
     /// Budget of the NVMe tier.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nvme: Option<Size>,
-    /// Address of the S3 front door, or `off`.
+    /// Address of the S3 endpoint, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub s3: Option<String>,
     /// Address of the admin API, or `off`.
@@ -50,12 +50,15 @@ pub struct Config {
     /// Region that clients sign for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
-    /// How fresh reads are.
+    /// Freshness of reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Freshness>,
-    /// How long a shutdown may take.
+    /// Longest shutdown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown: Option<Period>,
+    /// Certificate of the endpoints.
+    #[serde(default)]
+    pub tls: TlsConfig,
     /// Logging.
     #[serde(default)]
     pub log: LogConfig,
@@ -73,6 +76,21 @@ pub struct Config {
     pub keys: Vec<KeyConfig>,
 }
 
+/// `[tls]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// Certificate chain of the node, a PEM file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cert: Option<PathBuf>,
+    /// Its private key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Authorities of client certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<PathBuf>,
+}
+
 /// `[log]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,15 +98,15 @@ pub struct LogConfig {
     /// `human` or `json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<LogFormat>,
-    /// What is logged: `info`, `debug`, `forebay_lake=debug,info`.
+    /// Filter of lines: `info`, `debug`, `forebay_lake=debug,info`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
-    /// Whether every request gets a line.
+    /// True if every request gets a line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<bool>,
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -114,7 +132,7 @@ pub struct LimitsConfig {
     /// Requests in flight to one lake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lake_requests: Option<usize>,
-    /// How far read-ahead may run in front of one reader.
+    /// Bytes of read-ahead in front of one reader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_ahead: Option<Size>,
     /// The largest object that a write puts into the cache.
@@ -129,7 +147,7 @@ pub struct LimitsConfig {
     /// Jobs that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jobs: Option<usize>,
-    /// How long a client may hold a view before its memory leaves the cache.
+    /// Longest hold of a view before its memory leaves the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_timeout: Option<Period>,
     /// Bytes that one client may hold without a copy.
@@ -138,7 +156,7 @@ pub struct LimitsConfig {
     /// Open connections of the socket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_connections: Option<usize>,
-    /// How long a staged save may wait for the lake before further saves are refused.
+    /// Longest wait of a staged save for the lake before further saves are refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub save_age: Option<Period>,
     /// Bytes of saves that are staged on disk.
@@ -150,7 +168,7 @@ pub struct LimitsConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CorsConfig {
-    /// Origins whose pages may use the S3 front door.
+    /// Origins whose pages may use the S3 endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origins: Option<Vec<String>>,
 }
@@ -164,10 +182,10 @@ pub struct BucketConfig {
     /// The lake whose root is the bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lake: Option<String>,
-    /// How fresh reads are.
+    /// Freshness of reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consistency: Option<Freshness>,
-    /// Whether anybody may read it without a key.
+    /// True if anybody may read it without a key.
     #[serde(default)]
     pub public_read: bool,
     /// The users who may read it through the socket; all that the node lets in if absent.
@@ -187,7 +205,7 @@ pub struct KeyConfig {
     /// A file with the secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
-    /// What the key may do.
+    /// Rights of the key.
     #[serde(default)]
     pub access: KeyAccess,
     /// The buckets it may use; all if absent.
@@ -195,7 +213,7 @@ pub struct KeyConfig {
     pub buckets: Option<Vec<String>>,
 }
 
-/// What a key may do.
+/// Rights of a key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyAccess {
@@ -298,6 +316,11 @@ impl Config {
             region: self.region.or(below.region),
             consistency: self.consistency.or(below.consistency),
             shutdown: self.shutdown.or(below.shutdown),
+            tls: TlsConfig {
+                cert: self.tls.cert.or(below.tls.cert),
+                key: self.tls.key.or(below.tls.key),
+                client_ca: self.tls.client_ca.or(below.tls.client_ca),
+            },
             log: LogConfig {
                 format: self.log.format.or(below.log.format),
                 filter: self.log.filter.or(below.log.filter),

@@ -1,11 +1,13 @@
-//! A node inside the process of its user: no front doors, a private socket, a runtime of its own.
+//! A node inside the process of its user: no endpoints, a private socket, a runtime of its own.
 //!
-//! [`EmbeddedNode`] is the same node as `forebay serve` runs, without S3 and admin listeners, so results are the same by construction.
-//! The process that opened it talks to it through the socket like every other client; forked and spawned processes can do so too. The
-//! folder of the socket is closed to other users, and goes with the node; so does a data folder that nobody chose.
+//! [`EmbeddedNode`] is the same node as `forebay serve` runs, without S3 and admin listeners, so results are
+//! the same by construction. The process that opened it talks to it through the socket like every other
+//! client; forked and spawned processes can do so too. The folder of the socket is closed to other users, and
+//! goes with the node; so does a data folder that nobody chose.
 //!
-//! Life cycle: [`EmbeddedNode::start`] blocks until the lake has answered, or fails; [`EmbeddedNode::shutdown`] stops within a deadline, and
-//! dropping it does the same with a short one. A forked child has the object but none of its threads: there both do nothing.
+//! Life cycle: [`EmbeddedNode::start`] blocks until the lake has answered, or fails;
+//! [`EmbeddedNode::shutdown`] stops within a deadline, and dropping it does the same with a short one. A
+//! forked child has the object but none of its threads: there both do nothing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -21,16 +23,16 @@ use crate::value::Size;
 
 /// Threads of the runtime: fills, checksums and answers; bulk data is moved by the clients themselves.
 const THREADS_MAX: usize = 8;
-/// How long a lake may take to answer for the first time.
+/// Longest wait for the first answer of a lake.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// How often somebody is asked who may stop the wait for it.
+/// Period at which the caller is asked to go on waiting for it.
 const STOP_PERIOD: Duration = Duration::from_millis(100);
-/// What dropping gives to writes under way.
+/// Time that dropping gives to writes under way.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 /// The longest folder in which a socket can still have a name.
 const SOCKET_FOLDER_BYTES_MAX: usize = 80;
 
-/// What an embedded node is made of.
+/// Options of an embedded node.
 #[derive(Debug, Clone, Default)]
 pub struct EmbeddedOptions {
     /// The lake; `None` is a folder below `data_dir`, which has to be given then.
@@ -41,7 +43,7 @@ pub struct EmbeddedOptions {
     pub nvme_bytes: Option<u64>,
     /// Folder of the NVMe tier, kept for the next time; `None` is a private one that goes with the node.
     pub data_dir: Option<PathBuf>,
-    /// How the lakes are tested at start.
+    /// Self-test of the lakes at start.
     pub self_test: SelfTest,
     /// Everything else, as a configuration file would say it. Listeners that it names are not opened.
     pub config: Config,
@@ -70,7 +72,8 @@ impl EmbeddedNode {
         Self::start_unless(options, || false)
     }
 
-    /// As [`Self::start`], but gives up with `Cancelled` when `is_stopped` says so; asked on this thread about ten times a second.
+    /// As [`Self::start`], but gives up with `Cancelled` when `is_stopped` says so; asked on this thread
+    /// about ten times a second.
     pub fn start_unless(options: EmbeddedOptions, is_stopped: impl Fn() -> bool) -> Result<Self> {
         let mut folders = Vec::new();
         let self_test = options.self_test;
@@ -119,7 +122,7 @@ impl EmbeddedNode {
         })
     }
 
-    /// Where clients connect.
+    /// Returns where clients connect.
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
@@ -131,7 +134,8 @@ impl EmbeddedNode {
         self.running.as_ref().map(|running| &running.node)
     }
 
-    /// Whether this process is the one that started the node. In a forked child only clients of it work.
+    /// Returns whether this process is the one that started the node. In a forked child only clients of it
+    /// work.
     #[must_use]
     pub fn is_own_process(&self) -> bool {
         self.pid == std::process::id()

@@ -1,8 +1,8 @@
 //! Long work with an id: shown, waited for, stopped.
 //!
 //! A job is started by the admin API, runs in a task that the table owns, and moves once from `running` to
-//! `done`, `failed` or `stopped`. The table is bounded: so many run at once (more is `Busy`), so many finished
-//! ones are remembered (the oldest are forgotten). Jobs die with the node; none survives a restart.
+//! `done`, `failed` or `stopped`. The table is bounded: so many run at once (more is `Busy`), so many
+//! finished ones are remembered (the oldest are forgotten). Jobs die with the node; none survives a restart.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ mod tests;
 /// Finished jobs that are remembered.
 const FINISHED_MAX: usize = 256;
 
-/// What a job does.
+/// Kind of work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobKind {
@@ -36,7 +36,7 @@ pub enum JobKind {
     Unpin,
 }
 
-/// Where a job stands.
+/// State of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
@@ -55,11 +55,11 @@ pub enum JobState {
 pub struct JobInfo {
     /// Its id.
     pub id: String,
-    /// What it does.
+    /// Effect.
     pub kind: JobKind,
-    /// What it works on: `bucket/prefix`.
+    /// Its target: `bucket/prefix`.
     pub target: String,
-    /// Where it stands.
+    /// Its state.
     pub state: JobState,
     /// Objects finished.
     pub objects_done: u64,
@@ -71,15 +71,15 @@ pub struct JobInfo {
     pub bytes_done: u64,
     /// Bytes found so far.
     pub bytes_found: u64,
-    /// When it began (RFC 3339).
+    /// Start (RFC 3339).
     pub started: String,
-    /// When it ended (RFC 3339).
+    /// End (RFC 3339).
     pub ended: Option<String>,
     /// Why it failed, or the first failure of one of its objects.
     pub error: Option<String>,
 }
 
-/// What the body of a job reports to, and where it learns that it shall stop.
+/// Progress of a job: its body reports here, and learns here that it shall stop.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Objects finished.
@@ -209,7 +209,7 @@ impl Jobs {
         self.table.lock().iter().rev().map(|job| job.info()).collect()
     }
 
-    /// How many run now.
+    /// Returns how many run now.
     #[must_use]
     pub fn running(&self) -> usize {
         self.table.lock().iter().filter(|job| job.is_running()).count()

@@ -1,7 +1,8 @@
 //! The key file: the access key that a node makes at its first start, and the token of its admin API.
 //!
-//! `<data>/keys.toml` has mode 0600 and is written once, whole (temporary file, fsync, rename). Both secrets come from the
-//! kernel's random source. When the configuration names keys, no access key is made, only the token.
+//! `<data>/keys.toml` has mode 0600 and is written once, whole (temporary file, fsync, rename). Both secrets
+//! come from the kernel's random source. When the configuration names keys, no access key is made, only the
+//! token.
 
 use std::fs;
 use std::io::Write;
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::value::Secret;
 
-/// What the key file holds. `Debug` hides the secrets.
+/// Content of the key file. `Debug` hides the secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyFile {
@@ -36,7 +37,7 @@ struct Stored<'a> {
     admin_token: Option<&'a str>,
 }
 
-/// Whether the node needs an access key of its own.
+/// Says whether the node needs an access key of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeedsAccessKey {
     /// No key is configured.
@@ -46,7 +47,7 @@ pub enum NeedsAccessKey {
 }
 
 impl KeyFile {
-    /// Where the key file of a data folder lies.
+    /// Returns where the key file of a data folder lies.
     #[must_use]
     pub fn path(data_dir: &Path) -> PathBuf {
         data_dir.join("keys.toml")
@@ -120,7 +121,7 @@ impl KeyFile {
 
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Whether two secrets are the same, in a time that does not depend on where they differ.
+/// Returns whether two secrets are the same, in a time that does not depend on where they differ.
 #[must_use]
 pub fn same_secret(left: &str, right: &str) -> bool {
     // Hashes have one length and compare in constant time.

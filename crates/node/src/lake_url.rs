@@ -11,7 +11,7 @@ use forebay_core::{Error, Kind, Result};
 const ACCEPTED: &str =
     "write a folder, file:///path, s3://bucket[/prefix], gs://bucket, az://container or memory://";
 
-/// What may stand behind the question mark; the last two make a lake slow, for trying out.
+/// Parameters in a lake's URL; the last two make a lake slow, for trying out.
 const KNOWN: [&str; 6] = [
     "endpoint",
     "region",

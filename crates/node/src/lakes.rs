@@ -2,8 +2,8 @@
 //!
 //! The self-test writes and removes a few small objects under `.forebay/` and finds out whether conditional
 //! writes hold (see `forebay_lake::selftest`); what the lake cannot do is refused later with a clear message
-//! rather than done wrongly. A lake that refuses us (credentials, no such bucket) is a configuration error; one
-//! that does not answer is asked again, with longer and longer pauses.
+//! rather than done wrongly. A lake that refuses us (credentials, no such bucket) is a configuration error;
+//! one that does not answer is asked again, with longer and longer pauses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::options::{Limits, NodeOptions, SelfTest};
 
 /// The longest that one self-test or look may take.
 const ASK_TIME_MAX: Duration = Duration::from_secs(20);
-/// Pauses between questions to a lake that does not answer.
+/// Pauses between requests to a lake that does not answer.
 const PAUSES: [Duration; 5] = [
     Duration::from_millis(500),
     Duration::from_secs(1),
@@ -30,16 +30,16 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(10),
 ];
 
-/// How a lake is.
+/// Health of a lake.
 #[derive(Debug, Clone)]
 pub(crate) struct LakeHealth {
-    /// Whether it answered when it was last asked.
+    /// True if it answered when it was last asked.
     pub(crate) up: bool,
-    /// What the self-test found, or why there was no answer.
+    /// Finding of the self-test, or why there was no answer.
     pub(crate) finding: String,
-    /// What the self-test said.
+    /// Report of the self-test.
     tested: String,
-    /// What the self-test proved; nothing before it has run.
+    /// Promises that the self-test proved; nothing before it has run.
     promises: Promises,
 }
 
@@ -115,14 +115,15 @@ pub(crate) async fn ask_until_answered(lakes: &[Arc<WatchedLake>]) -> Result<()>
 }
 
 impl WatchedLake {
-    /// How the lake is.
+    /// Returns how the lake is.
     pub(crate) fn health(&self) -> LakeHealth {
         self.health.read().clone()
     }
 
     /// Runs the self-test and remembers what it found. `false` if the lake does not answer.
     async fn test(&self) -> Result<bool> {
-        // The listing comes first: a lake that may be read but not written is fine, the other way round is not.
+        // The listing comes first: a lake that may be read but not written is fine, the other way round is
+        // not.
         let tested = within(ASK_TIME_MAX, async {
             self.lake.list(first_name()).await?;
             match self.self_test {
@@ -262,7 +263,7 @@ fn describe(report: &selftest::LakeReport) -> String {
     }
 }
 
-/// Whether an answer is the lake's fault; a missing key or a failed condition is a good answer.
+/// Returns whether an answer is the lake's fault; a missing key or a failed condition is a good answer.
 fn is_fault(kind: Kind) -> bool {
     matches!(
         kind,

@@ -1,7 +1,8 @@
-//! One node: options, the parts composed, admin API, metrics, jobs.
+//! One node: its options, its services composed, its admin API, metrics and jobs.
 //!
-//! Read in this order: [`config`] (what was typed), [`options`] (what holds), [`Node`] (`node.rs`, how the parts
-//! are put together and taken down), [`admin`], [`jobs`], [`metrics`], `native.rs`, `checkpoint.rs`.
+//! Read in this order: [`config`] (what was typed), [`options`] (what holds), [`Node`] (`node.rs`: services
+//! composed and taken down), `services.rs` (what requests share), [`admin`], [`jobs`], [`metrics`],
+//! `socket.rs` (clients on this host, served by `forebay_ipc`). Saves are `forebay_checkpoint_node`'s.
 //!
 //! ```no_run
 //! use forebay_node::{Node, config::Config, options::NodeOptions};
@@ -18,7 +19,6 @@
 
 pub mod admin;
 mod cache_jobs;
-mod checkpoint;
 pub mod config;
 mod embedded;
 pub mod jobs;
@@ -28,16 +28,15 @@ mod lakes;
 pub mod logging;
 pub mod machine;
 pub mod metrics;
-mod native;
 mod node;
+mod not_ready;
 pub mod options;
-mod parts;
-#[cfg(test)]
-mod test_engine;
+mod readiness;
+mod services;
+mod socket;
 pub mod value;
-mod waiting_room;
 
-pub use checkpoint::SaveStats;
 pub use embedded::{EmbeddedNode, EmbeddedOptions};
-pub use native::NativeStats;
+pub use forebay_checkpoint_node::SaveStats;
+pub use forebay_ipc::IpcStats;
 pub use node::Node;

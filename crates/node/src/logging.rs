@@ -1,4 +1,4 @@
-//! Where log lines go and how they look: for people or as JSON, always on standard error.
+//! Log lines: for people or as JSON, always on standard error.
 //!
 //! Access lines have the target `forebay::access` and can be switched off on their own. The S3 library logs
 //! every refused request as an error of the server; those lines are ours to write, so its own are kept for
@@ -25,9 +25,9 @@ use crate::options::LogOptions;
 /// The target of access lines.
 pub const ACCESS_TARGET: &str = "forebay::access";
 
-/// How long somebody who panics waits for a writer that stands still.
+/// Longest wait of a panicking thread for a writer that stands still.
 const PANIC_WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long the end of the process waits for it.
+/// Longest wait of the ending process for it.
 const END_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// Libraries whose lines say nothing to an operator unless asked for.
@@ -103,24 +103,24 @@ impl Drop for Log {
 struct ToQueue;
 
 /// Takes one line, which comes in one piece.
-struct Line(Urgency);
+struct LineWriter(Urgency);
 
 impl<'a> MakeWriter<'a> for ToQueue {
-    type Writer = Line;
+    type Writer = LineWriter;
 
-    fn make_writer(&'a self) -> Line {
-        Line(Urgency::Urgent)
+    fn make_writer(&'a self) -> LineWriter {
+        LineWriter(Urgency::Urgent)
     }
 
-    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Line {
-        Line(match *meta.level() {
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> LineWriter {
+        LineWriter(match *meta.level() {
             Level::ERROR | Level::WARN => Urgency::Urgent,
             _ => Urgency::Ordinary,
         })
     }
 }
 
-impl Write for Line {
+impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         lines().push(line, self.0);
         Ok(line.len())
@@ -131,7 +131,7 @@ impl Write for Line {
     }
 }
 
-/// What is logged: the quiet list first, then what the operator said, which wins.
+/// Returns what is logged: the quiet list first, then what the operator said, which wins.
 fn filter(options: &LogOptions) -> Result<EnvFilter> {
     let mut directives: Vec<&str> = Vec::new();
     let is_plain_level = !options.filter.contains(['=', ',']);

@@ -1,4 +1,4 @@
-//! What the machine has: memory (under the container's limit) and free disk. Defaults are shares of these.
+//! Memory (under the container's limit) and free disk of the machine. Defaults are shares of these.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use forebay_core::{Error, Result};
 pub struct Machine {
     /// Memory of the machine or container.
     pub memory_bytes: u64,
-    /// Free bytes on the disk of the data folder, with what the NVMe tier already has counted as free: else the
-    /// default budget would shrink at each restart.
+    /// Free bytes on the disk of the data folder, with what the NVMe tier already has counted as free: else
+    /// the default budget would shrink at each restart.
     pub disk_bytes: u64,
 }
 

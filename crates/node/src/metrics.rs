@@ -1,13 +1,15 @@
 //! Every metric: name, unit, help, labels, and where its value comes from.
 //!
 //! Most values are read when somebody scrapes: the reservoir and the lakes count for themselves, and a
-//! [`Snapshot`] of their counters becomes samples. Only what nobody else counts (S3 requests) is recorded here.
-//! The names on the wire are `forebay_<name>[_<unit>][_total]`; `docs/reference/metrics.md` is made from
-//! [`all`]. Labels have few values on purpose: no key, no client, no path is ever a label.
+//! [`Snapshot`] of their counters becomes samples. Only what nobody else counts (S3 requests) is recorded
+//! here. The names on the wire are `forebay_<name>[_<unit>][_total]`; `docs/reference/metrics.md` is made
+//! from [`all`]. Labels have few values on purpose: no key, no client, no path is ever a label.
 
 use std::fmt;
 use std::time::Duration;
 
+use forebay_checkpoint_node::SaveStats;
+use forebay_ipc::IpcStats;
 use forebay_reservoir::ReservoirStats;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
@@ -18,9 +20,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-
-use crate::checkpoint::SaveStats;
-use crate::native::NativeStats;
 
 #[cfg(test)]
 mod tests;
@@ -43,13 +42,13 @@ pub enum MetricKind {
 pub struct Metric {
     /// Its name without prefix, unit and `_total`.
     pub name: &'static str,
-    /// What it is.
+    /// Type of the metric.
     pub kind: MetricKind,
     /// `bytes`, `seconds` or nothing.
     pub unit: &'static str,
     /// Its labels with their values.
     pub labels: &'static str,
-    /// What it says.
+    /// Help text.
     pub help: &'static str,
 }
 
@@ -79,13 +78,13 @@ impl Metric {
     }
 }
 
-/// What the counters of all parts said at one moment.
+/// Counters of all services at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Both tiers.
     pub reservoir: ReservoirStats,
     /// Clients on this host.
-    pub native: NativeStats,
+    pub ipc: IpcStats,
     /// Steps on their way to the lake.
     pub saves: SaveStats,
     /// Budgets of the tiers.
@@ -98,18 +97,18 @@ pub struct Snapshot {
     pub jobs_running: u64,
     /// Log lines dropped because nobody took them.
     pub log_lines_dropped: u64,
-    /// How long the node runs.
+    /// Time since the node started.
     pub uptime: Duration,
-    /// Whether the node is ready.
+    /// True if the node is ready.
     pub ready: bool,
 }
 
-/// What was asked of one lake.
+/// Requests to one lake.
 #[derive(Debug, Clone, Default)]
 pub struct LakeSnapshot {
     /// Its URL.
     pub url: String,
-    /// Whether it answered last time.
+    /// True if it answered last time.
     pub up: bool,
     /// Requests: operation, outcome, how many.
     pub requests: Vec<(&'static str, &'static str, u64)>,
@@ -170,8 +169,8 @@ fn lake_requests(snapshot: &Snapshot) -> Samples {
     samples.collect()
 }
 
-fn native_requests(snapshot: &Snapshot) -> Samples {
-    let kinds = snapshot.native.requests.iter();
+fn ipc_requests(snapshot: &Snapshot) -> Samples {
+    let kinds = snapshot.ipc.requests.iter();
     kinds
         .map(|(kind, count)| (vec![("kind", (*kind).to_owned())], *count))
         .collect()
@@ -187,7 +186,7 @@ const READS: &[Read] = reads! {
     Gauge "lake_up" "" "lake" "1 if the lake answered when it was last asked."
         = |s| by_lake(s, |lake| u64::from(lake.up));
     Counter "served" "bytes" "source=ram|nvme|peer|lake" "Bytes handed to readers, by where they came from."
-        = |s| by("source", [("ram", s.reservoir.served_ram_bytes), ("nvme", s.reservoir.served_nvme_bytes), ("peer", 0), ("lake", s.reservoir.served_lake_bytes)]);
+        = |s| by("source", [("ram", s.reservoir.served_ram_bytes), ("nvme", s.reservoir.served_nvme_bytes), ("peer", s.reservoir.served_peer_bytes), ("lake", s.reservoir.served_lake_bytes)]);
     Counter "fetched" "bytes" "reason=demand|read_ahead" "Bytes that the cache asked from the lake, by why."
         = |s| by("reason", [("demand", s.reservoir.fetched_demand_bytes), ("read_ahead", s.reservoir.fetched_read_ahead_bytes)]);
     Gauge "tier_used" "bytes" "tier=ram|nvme" "Bytes of page data in a tier."
@@ -217,43 +216,43 @@ const READS: &[Read] = reads! {
     Gauge "nvme_set_aside_files" "" "" "Files set aside because they were damaged or not ours."
         = |s| one(s.reservoir.nvme_set_aside_files);
     Gauge "native_sessions" "" "" "Processes on this host that use the socket."
-        = |s| one(s.native.sessions);
+        = |s| one(s.ipc.sessions);
     Gauge "native_connections" "" "" "Connections of the socket."
-        = |s| one(s.native.connections);
+        = |s| one(s.ipc.connections);
     Counter "native_refused_connections" "" "" "Connections refused: a user who may not come in, or too many."
-        = |s| one(s.native.refused_connections);
+        = |s| one(s.ipc.refused_connections);
     Counter "native_requests" "" "kind" "Requests of clients on this host, by kind."
-        = native_requests;
+        = ipc_requests;
     Gauge "native_leases" "" "" "Views that clients on this host hold."
-        = |s| one(s.native.leases);
+        = |s| one(s.ipc.leases);
     Gauge "native_leased" "bytes" "" "Bytes of the views that clients on this host hold."
-        = |s| one(s.native.leased_bytes);
+        = |s| one(s.ipc.leased_bytes);
     Counter "native_copied" "bytes" "" "Bytes copied for a view because there was no memory or the client held its share."
         = |s| one(s.reservoir.lease_copied_bytes);
     Counter "native_expired_leases" "" "" "Views that were held too long."
-        = |s| one(s.native.expired_leases);
+        = |s| one(s.ipc.expired_leases);
     Counter "native_abandoned_segments" "" "" "Segments of the RAM tier given up because a view was held too long."
         = |s| one(s.reservoir.abandoned_segments);
     Counter "native_abandoned" "bytes" "" "Bytes of the segments given up because a view was held too long."
         = |s| one(s.reservoir.abandoned_bytes);
     Gauge "native_staging" "bytes" "state=lent|held|budget" "Memory for what clients on this host write: what they have, what the node holds for them, the most it may hold."
-        = |s| by("state", [("lent", s.native.staging_lent_bytes), ("held", s.native.staging_held_bytes), ("budget", s.native.staging_budget_bytes)]);
+        = |s| by("state", [("lent", s.ipc.staging_lent_bytes), ("held", s.ipc.staging_held_bytes), ("budget", s.ipc.staging_budget_bytes)]);
     Counter "native_staging_refusals" "" "" "Times a client asked for staging memory and there was none."
-        = |s| one(s.native.staging_refusals);
+        = |s| one(s.ipc.staging_refusals);
     Gauge "native_open_writes" "" "" "Writes in parts that clients have under way."
-        = |s| one(s.native.open_writes);
+        = |s| one(s.ipc.open_writes);
     Counter "loader_batches" "" "" "Batches that loaders on this host handed over."
-        = |s| one(s.native.loaded.batches);
+        = |s| one(s.ipc.loaded.batches);
     Counter "loader_samples" "" "" "Samples in the batches of loaders."
-        = |s| one(s.native.loaded.samples);
+        = |s| one(s.ipc.loaded.samples);
     Counter "loader_read" "bytes" "" "Bytes of the samples that loaders handed over."
-        = |s| one(s.native.loaded.bytes);
+        = |s| one(s.ipc.loaded.bytes);
     Counter "loader_bad_samples" "" "" "Samples that loaders could not use."
-        = |s| one(s.native.loaded.bad_samples);
+        = |s| one(s.ipc.loaded.bad_samples);
     Counter "loader_wait" "seconds" "cause=lake|cache|check|decode|hand_over" "Time that consumers of loaders waited for a batch, by what they waited for."
-        = |s| by("cause", [("lake", s.native.loaded.wait_lake_ns), ("cache", s.native.loaded.wait_cache_ns), ("check", s.native.loaded.wait_check_ns), ("decode", s.native.loaded.wait_decode_ns), ("hand_over", s.native.loaded.hand_over_ns)]);
+        = |s| by("cause", [("lake", s.ipc.loaded.wait_lake_ns), ("cache", s.ipc.loaded.wait_cache_ns), ("check", s.ipc.loaded.wait_check_ns), ("decode", s.ipc.loaded.wait_decode_ns), ("hand_over", s.ipc.loaded.hand_over_ns)]);
     Counter "loader_user" "seconds" "" "Time that consumers of loaders took themselves between batches."
-        = |s| one(s.native.loaded.user_ns);
+        = |s| one(s.ipc.loaded.user_ns);
     Gauge "checkpoint_saves" "" "phase=open|staged" "Saves of steps that clients fill, and those that were handed over and are not durable yet."
         = |s| by("phase", [("open", s.saves.open), ("staged", s.saves.staged)]);
     Gauge "checkpoint_staged" "bytes" "" "Bytes of saves that were handed over and are not durable yet."
@@ -339,7 +338,7 @@ pub struct RequestEnd {
     pub received_bytes: u64,
     /// Bytes of the answer's body.
     pub sent_bytes: u64,
-    /// How long it took.
+    /// Its duration.
     pub elapsed: Duration,
 }
 

@@ -1,14 +1,15 @@
-//! What a node runs with: validated, every default filled in.
+//! Options of a node: validated, every default filled in.
 //!
-//! `Config` is what was typed; [`NodeOptions`] is what holds. [`NodeOptions::resolve`] is the only way from one
-//! to the other and raises every configuration error, each as one line that names the setting.
+//! `Config` is what was typed; [`NodeOptions`] is what holds. [`NodeOptions::resolve`] is the only way from
+//! one to the other and raises every configuration error, each as one line that names the setting.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_core::{BucketName, Error, Kind, Result};
 use forebay_engine::Consistency;
+use forebay_net::TlsFiles;
 
 use crate::config::{
     BucketConfig, Config, CorsConfig, KeyAccess, KeyConfig, LimitsConfig, LogConfig, LogFormat,
@@ -17,12 +18,14 @@ use crate::lake_url::LakeUrl;
 use crate::machine::Machine;
 use crate::value::{Freshness, Period, Secret, Size, Uid};
 
-mod native;
+mod endpoint;
+mod ipc;
 
 #[cfg(test)]
 mod tests;
 
-pub use native::{NativeOptions, STAGING_BYTES_MIN, SocketPlace};
+pub use forebay_ipc::SocketSetting;
+pub use ipc::{IpcOptions, STAGING_BYTES_MIN};
 
 /// Switches a listener off.
 const OFF: &str = "off";
@@ -39,35 +42,37 @@ const NVME_BYTES_DEFAULT_MAX: u64 = 100 << 30;
 pub struct NodeOptions {
     /// The lake whose top-level folders are buckets.
     pub lake: LakeUrl,
-    /// Whether the lake is the default folder below the data folder, which the node makes itself.
-    pub lake_place: LakePlace,
-    /// How the lakes are tested at start.
+    /// Origin of the lake: the default folder below the data folder is made by the node itself.
+    pub lake_origin: LakeOrigin,
+    /// Self-test of the lakes at start.
     pub self_test: SelfTest,
     /// Folder for the tiers and the keys.
     pub data_dir: PathBuf,
-    /// Whether that folder is there for the next life of the node.
+    /// True if that folder is there after a restart of the node.
     pub data_is_kept: bool,
     /// Budget of the RAM tier.
     pub ram_bytes: u64,
     /// Budget of the NVMe tier; 0 is off.
     pub nvme_bytes: u64,
-    /// Where the S3 front door listens, if it does.
+    /// Address of the S3 endpoint, if there is one.
     pub s3_addr: Option<SocketAddr>,
-    /// Where the admin API listens, if it does.
+    /// Address of the admin API, if there is one.
     pub admin_addr: Option<SocketAddr>,
-    /// How clients on this host are served.
-    pub native: NativeOptions,
+    /// Limits and socket for clients on this host.
+    pub ipc: IpcOptions,
+    /// Certificate of both endpoints; `None` is plain HTTP.
+    pub tls: Option<TlsFiles>,
     /// The region that clients sign for.
     pub region: String,
-    /// How fresh reads are, unless a bucket says otherwise.
+    /// Freshness of reads, unless a bucket says otherwise.
     pub consistency: Consistency,
-    /// How long a shutdown may take.
+    /// Longest shutdown.
     pub shutdown_deadline: Duration,
     /// Logging.
     pub log: LogOptions,
     /// Limits.
     pub limits: Limits,
-    /// Origins whose pages may use the S3 front door.
+    /// Origins whose pages may use the S3 endpoint.
     pub cors_origins: Vec<String>,
     /// Buckets with settings of their own.
     pub buckets: Vec<BucketSettings>,
@@ -75,7 +80,7 @@ pub struct NodeOptions {
     pub keys: Vec<KeySettings>,
 }
 
-/// How lakes are tested at start.
+/// Self-test of lakes at start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SelfTest {
     /// By a few small objects that are written and removed, which shows what the lake promises.
@@ -85,9 +90,9 @@ pub enum SelfTest {
     Listing,
 }
 
-/// Who chose the lake.
+/// Origin of the lake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LakePlace {
+pub enum LakeOrigin {
     /// Nobody: it is the folder below the data folder, made when missing.
     Default,
     /// The configuration: it has to be there.
@@ -97,11 +102,11 @@ pub enum LakePlace {
 /// Logging, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
-    /// How lines look.
+    /// Format of lines.
     pub format: LogFormat,
-    /// What is logged.
+    /// Filter of lines.
     pub filter: String,
-    /// Whether each request gets a line.
+    /// True if each request gets a line.
     pub access: bool,
 }
 
@@ -135,9 +140,9 @@ pub struct BucketSettings {
     pub name: BucketName,
     /// Its own lake; `None` is the folder of this name in the default lake.
     pub lake: Option<LakeUrl>,
-    /// How fresh reads are.
+    /// Freshness of reads.
     pub consistency: Consistency,
-    /// Whether anybody may read it.
+    /// True if anybody may read it.
     pub public_read: bool,
     /// The users who may use it through the socket; `None` is all that may use the socket.
     pub allow_uids: Option<Vec<u32>>,
@@ -150,9 +155,9 @@ pub struct KeySettings {
     pub id: String,
     /// Its secret.
     pub secret: Secret,
-    /// What it may do.
+    /// Its rights.
     pub access: KeyAccess,
-    /// Which buckets it may use; `None` is all.
+    /// Buckets that it may use; `None` is all.
     pub buckets: Option<Vec<BucketName>>,
 }
 
@@ -173,19 +178,19 @@ impl NodeOptions {
             .data
             .clone()
             .unwrap_or_else(|| PathBuf::from("./forebay-data"));
-        let (lake, lake_place) = match &config.lake {
+        let (lake, lake_origin) = match &config.lake {
             Some(text) => (
                 LakeUrl::parse(text).map_err(|error| error.with("setting", "lake"))?,
-                LakePlace::Chosen,
+                LakeOrigin::Chosen,
             ),
-            None => (LakeUrl::folder(&data_dir.join("lake"))?, LakePlace::Default),
+            None => (LakeUrl::folder(&data_dir.join("lake"))?, LakeOrigin::Default),
         };
         let consistency = config.consistency.map_or(
             Consistency::RevalidateAfter(Duration::from_secs(5)),
             |freshness| freshness.0,
         );
-        let s3_addr = address(config.s3.as_deref().unwrap_or("127.0.0.1:9000"), "s3")?;
-        let admin_addr = address(config.admin.as_deref().unwrap_or("127.0.0.1:9001"), "admin")?;
+        let s3_addr = endpoint::address(config.s3.as_deref().unwrap_or("127.0.0.1:9000"), "s3")?;
+        let admin_addr = endpoint::address(config.admin.as_deref().unwrap_or("127.0.0.1:9001"), "admin")?;
         if let (Some(s3), Some(admin)) = (s3_addr, admin_addr)
             && s3 == admin
             && s3.port() != 0
@@ -195,10 +200,10 @@ impl NodeOptions {
         }
         let ram_default = RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4);
         let ram_bytes = budget("ram", config.ram, ram_default, RAM_BYTES_MIN)?;
-        let native = NativeOptions::resolve(&config, ram_bytes, machine.disk_bytes)?;
+        let ipc = IpcOptions::resolve(&config, ram_bytes, machine.disk_bytes)?;
         Ok(Self {
             lake,
-            lake_place,
+            lake_origin,
             self_test: SelfTest::Full,
             data_is_kept: true,
             ram_bytes,
@@ -206,7 +211,8 @@ impl NodeOptions {
             data_dir,
             s3_addr,
             admin_addr,
-            native,
+            ipc,
+            tls: endpoint::tls_files(config.tls)?,
             region: region(config.region)?,
             consistency,
             shutdown_deadline: config.shutdown.map_or(Duration::from_secs(10), |period| period.0),
@@ -233,6 +239,7 @@ impl NodeOptions {
             nvme: Some(Size(self.nvme_bytes)),
             s3: addr(self.s3_addr),
             admin: addr(self.admin_addr),
+            tls: endpoint::tls_config(self.tls.as_ref()),
             region: Some(self.region.clone()),
             consistency: Some(Freshness(self.consistency)),
             shutdown: Some(Period(self.shutdown_deadline)),
@@ -249,7 +256,7 @@ impl NodeOptions {
             keys: self.keys.iter().map(KeySettings::to_config).collect(),
             ..Config::default()
         };
-        self.native.put_into(&mut config);
+        self.ipc.put_into(&mut config);
         config
     }
 
@@ -361,29 +368,6 @@ fn count(setting: &'static str, said: Option<usize>, default: usize) -> Result<u
         }
         other => Ok(other.unwrap_or(default)),
     }
-}
-
-/// An address to listen on. A leading `http://` is dropped, because the same variable names the endpoint for clients.
-fn address(text: &str, setting: &'static str) -> Result<Option<SocketAddr>> {
-    if text.trim() == OFF {
-        return Ok(None);
-    }
-    let bare = text.trim().trim_start_matches("http://").trim_end_matches('/');
-    let full = if bare.starts_with(':') {
-        format!("0.0.0.0{bare}")
-    } else {
-        bare.to_owned()
-    };
-    if let Ok(addr) = full.parse() {
-        return Ok(Some(addr));
-    }
-    let resolved = full.to_socket_addrs().ok().and_then(|mut addrs| addrs.next());
-    resolved.map(Some).ok_or_else(|| {
-        wrong(
-            setting,
-            format!("'{text}' is not an address to listen on; write for example 127.0.0.1:9000, or off"),
-        )
-    })
 }
 
 fn region(said: Option<String>) -> Result<String> {

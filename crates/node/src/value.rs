@@ -1,8 +1,8 @@
 //! Values that people type into a configuration: sizes, periods, consistency, secrets.
 //!
-//! Each is a newtype that reads and writes the text people use (`4GiB`, `5s`, `always`), so that the file, the
-//! environment and the flags accept the same words and `config show` prints what can be pasted back. A secret
-//! reads like any text and never writes itself.
+//! Each is a newtype that reads and writes the text people use (`4GiB`, `5s`, `always`), so that the file,
+//! the environment and the flags accept the same words and `config show` prints what can be pasted back. A
+//! secret reads like any text and never writes itself.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use forebay_core::{Error, Kind, Result, format_bytes, parse_bytes};
 use forebay_engine::Consistency;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What stands where a secret was.
+/// Text in place of a secret.
 pub const HIDDEN: &str = "(hidden)";
 
 /// A number of bytes, typed as `4GiB`, `512MB` or `1048576`.
@@ -89,7 +89,7 @@ impl FromStr for Uid {
     }
 }
 
-/// How fresh reads are, typed as `immutable`, `always` or a length of time.
+/// Freshness of reads, typed as `immutable`, `always` or a length of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Freshness(pub Consistency);
 
@@ -186,7 +186,7 @@ impl serde::de::Visitor<'_> for SecretVisitor {
     }
 }
 
-/// What a size or period may be in a file: text, or a plain number of bytes or seconds.
+/// A size or period in a file: text, or a plain number of bytes or seconds.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum TextOrNumber {

@@ -1,8 +1,8 @@
 //! Demotion: pages that leave RAM go to NVMe.
 //!
-//! One task keeps a little memory free (see `ram/evict.rs`): it takes victims, writes a few of them at a time and evicts each once
-//! it is written. At shutdown what is still in RAM is written too, as far as the deadline allows, so that a restart begins
-//! warm.
+//! One task keeps a little memory free (see `ram/evict.rs`): it takes victims, writes a few of them at a time
+//! and evicts each once it is written. At shutdown what is still in RAM is written too, as far as the
+//! deadline allows, so that a restart begins warm.
 
 use std::sync::Arc;
 use std::time::Duration;

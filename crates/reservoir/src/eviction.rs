@@ -1,14 +1,14 @@
-//! Which page goes next: a pure choice behind one trait.
+//! Eviction: the choice of the next victim, pure, behind one trait.
 //!
 //! A tier tells its policy what came in, what was read and what left; the policy names the next victim. It
 //! holds keys and sizes only, never does I/O and never blocks, so each policy is tested alone. Pinned pages
 //! are best kept out of the policy altogether; leased and filling ones are refused through `may_go`.
 
-mod line;
-mod rounds;
+mod epoch_policy;
+mod fifo_queue;
 mod s3_fifo;
 
-pub(crate) use rounds::Rounds;
+pub(crate) use epoch_policy::EpochPolicy;
 pub(crate) use s3_fifo::S3Fifo;
 
 use crate::key::PageKey;
@@ -24,10 +24,10 @@ pub(crate) trait Eviction: Send + std::fmt::Debug {
     /// A page was read.
     fn touch(&mut self, key: &PageKey);
     /// A page will be read soon, somebody said: it should still be there then.
-    fn expect(&mut self, _key: &PageKey) {}
+    fn will_need(&mut self, _key: &PageKey) {}
     /// A page left for another reason.
     fn remove(&mut self, key: &PageKey);
-    /// The next page to go among those that `may_go` allows (not pinned, leased, staged, filling), removed from
-    /// the policy. `None` if there is none.
+    /// The next page to go among those that `may_go` allows (not pinned, leased, staged, filling), removed
+    /// from the policy. `None` if there is none.
     fn victim(&mut self, may_go: &mut dyn FnMut(&PageKey) -> bool) -> Option<PageKey>;
 }

@@ -1,16 +1,25 @@
 //! Filling missing blocks: from NVMe where they are there, else from the source, each once.
 //!
-//! Whoever claims blocks hands the claims over here. Neighbouring blocks are joined into stretches, over pages too, so that the
-//! source sees few large ranges. Each stretch is filled by a task that belongs to the [`Filler`], not to the reader: a reader
-//! that goes away does not take the bytes from those who wait for the same ones. Blocks become readable one by one.
+//! Whoever claims blocks hands the claims over here. Neighbouring blocks are joined into fetch ranges, over
+//! pages too, so that the source sees few large ranges. Each fetch range is filled by a task that belongs to
+//! the [`Filler`], not to the reader: a reader that goes away does not take the bytes from those who wait for
+//! the same ones. Blocks become readable one by one.
+//!
+//! The source belongs to the fill, not to those who wait for it. If it fails, is silent for too long, sends damaged
+//! bytes, or a reader joins that may not wait for it, what is left comes from its fallback (`control.rs`), once.
+//! Without a fallback the fill ends with the error; only damaged bytes are asked for once more.
 //!
 //! Limits: what is in flight has memory in the RAM tier already, so its budget bounds it. Tasks end with
 //! [`Filler::shutdown`] at the latest; blocks given up are missing again, and their waiters are told why.
 
+mod block_writer;
+mod control;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, Result, crc32c};
+use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, Result};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,10 +27,16 @@ use tokio_util::task::TaskTracker;
 use crate::nvme::NvmeStore;
 use crate::page::PageClaim;
 use crate::stats::Counters;
-use crate::{ObjectVersion, Priority, Source, Urgency};
+use crate::{ObjectVersion, Priority, Source, SourceBlock, SourceStream, Tier};
 
-/// A stretch is not longer than this, so that several are fetched side by side.
-const STRETCH_BYTES_MAX: u64 = 16 << 20;
+use block_writer::BlockWriter;
+pub(crate) use block_writer::checked;
+pub(crate) use control::FillControl;
+
+/// A fetch range is not longer than this, so that several are fetched side by side.
+const FETCH_BYTES_MAX: u64 = 16 << 20;
+
+const SHORT_BODY: &str = "a source sent fewer bytes than were asked for";
 
 /// Owns the tasks that fill.
 #[derive(Debug)]
@@ -29,52 +44,74 @@ pub(crate) struct Filler {
     tasks: TaskTracker,
     stop: CancellationToken,
     nvme: Option<Arc<NvmeStore>>,
+    silence_max: Duration,
     counters: Arc<Counters>,
 }
 
-/// What a fill is for.
+/// The object of a fill, and the control of how it comes.
 #[derive(Debug, Clone)]
-pub(crate) struct Want {
+pub(crate) struct FillRequest {
     pub(crate) object: Arc<ObjectVersion>,
-    pub(crate) source: Arc<dyn Source>,
-    pub(crate) urgency: Urgency,
+    pub(crate) control: FillControl,
+    source: Arc<dyn Source>,
+}
+
+impl FillRequest {
+    pub(crate) fn new(object: &Arc<ObjectVersion>, source: &Arc<dyn Source>, priority: Priority) -> Self {
+        Self {
+            object: Arc::clone(object),
+            control: FillControl::new(source, priority),
+            source: Arc::clone(source),
+        }
+    }
+
+    /// A request for the same object from the same source, for fills that begin now.
+    pub(crate) fn again(&self, priority: Priority) -> Self {
+        Self::new(&self.object, &self.source, priority)
+    }
 }
 
 impl Filler {
     /// A filler without tasks.
-    pub(crate) fn new(nvme: Option<Arc<NvmeStore>>, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(nvme: Option<Arc<NvmeStore>>, silence_max: Duration, counters: Arc<Counters>) -> Self {
         Self {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             nvme,
+            silence_max,
             counters,
         }
     }
 
-    /// Whether it was told to stop.
+    /// Returns whether it was told to stop.
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.is_cancelled()
     }
 
     /// Starts filling the claimed blocks; they have memory and come in page order.
-    pub(crate) fn start(&self, claims: Vec<PageClaim>, want: &Want) {
+    pub(crate) fn start(&self, claims: Vec<PageClaim>, request: &FillRequest) {
         let mut from_source = Vec::with_capacity(claims.len());
         for mut claim in claims {
             if let Some(nvme) = &self.nvme
                 && let Some(on_nvme) = nvme.lookup(&claim.page().key)
                 && let Some(promoted) = claim.split_off(on_nvme)
             {
-                self.spawn(promote(
-                    Arc::clone(nvme),
-                    promoted,
-                    want.clone(),
-                    Arc::clone(&self.counters),
-                ));
+                self.spawn(promote(Arc::clone(nvme), promoted, self.fill(request)));
             }
             from_source.push(claim);
         }
-        for stretch in stretches(from_source) {
-            self.spawn(fetch(stretch, want.clone(), Arc::clone(&self.counters)));
+        for fetch_range in fetch_ranges(from_source) {
+            let fill = self.fill(request);
+            self.spawn(async move { fill.claimed(fetch_range).await });
+        }
+    }
+
+    /// A fill of this request.
+    pub(crate) fn fill(&self, request: &FillRequest) -> Fill {
+        Fill {
+            request: request.clone(),
+            silence_max: self.silence_max,
+            counters: Arc::clone(&self.counters),
         }
     }
 
@@ -105,32 +142,32 @@ impl Filler {
 
 /// Missing blocks that lie next to each other in the object.
 #[derive(Debug)]
-struct Stretch {
+struct FetchRange {
     range: ByteRange,
     claims: VecDeque<PageClaim>,
 }
 
-/// Joins claims, which come in page order, into stretches.
-fn stretches(claims: Vec<PageClaim>) -> Vec<Stretch> {
-    let mut stretches: Vec<Stretch> = Vec::new();
+/// Joins claims, which come in page order, into fetch ranges.
+fn fetch_ranges(claims: Vec<PageClaim>) -> Vec<FetchRange> {
+    let mut ranges: Vec<FetchRange> = Vec::new();
     for mut claim in claims {
         while let Some(part) = split_first_run(&mut claim) {
             let Some(range) = claimed_range(&part) else {
                 continue;
             };
-            match stretches.last_mut() {
-                Some(last) if last.range.end() == range.start() && last.range.len() < STRETCH_BYTES_MAX => {
+            match ranges.last_mut() {
+                Some(last) if last.range.end() == range.start() && last.range.len() < FETCH_BYTES_MAX => {
                     last.range = last.range.cover(range);
                     last.claims.push_back(part);
                 }
-                _ => stretches.push(Stretch {
+                _ => ranges.push(FetchRange {
                     range,
                     claims: VecDeque::from([part]),
                 }),
             }
         }
     }
-    stretches
+    ranges
 }
 
 /// Takes the first blocks that lie together.
@@ -150,101 +187,124 @@ fn claimed_range(claim: &PageClaim) -> Option<ByteRange> {
     ByteRange::new(start, end).ok()
 }
 
-/// Fills a stretch from the source; a failure goes to those who wait.
-async fn fetch(mut stretch: Stretch, want: Want, counters: Arc<Counters>) {
-    let bytes = stretch.range.len();
-    let _in_flight = InFlight::start(bytes, want.urgency.now(), &counters);
-    let Err(error) = copy_from_source(&mut stretch, &want).await else {
-        return;
-    };
-    for claim in stretch.claims {
-        claim.fail(&error);
+/// Takes the bytes of a fill.
+pub(crate) trait BlockSink: Send {
+    /// Forgets a block that came in part, and returns the bytes that are missing from there on.
+    fn restart(&mut self) -> Option<ByteRange>;
+    /// Returns whether nothing is missing.
+    fn is_done(&self) -> bool;
+    /// Takes the next bytes; what comes after the last one is ignored.
+    fn write(&mut self, block: SourceBlock) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// One fill: the bytes of a request, from its source and maybe its fallback.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    request: FillRequest,
+    silence_max: Duration,
+    counters: Arc<Counters>,
+}
+
+impl Fill {
+    /// Fills claimed blocks; a failure goes to those who wait.
+    async fn claimed(&self, range: FetchRange) {
+        let priority = self.request.control.urgency.now();
+        let _in_flight = InFlight::start(range.range.len(), priority, &self.counters);
+        let mut writer = BlockWriter::new(range.claims);
+        if let Err(error) = self.run(&mut writer).await {
+            writer.fail(&error);
+        }
     }
-}
 
-async fn copy_from_source(stretch: &mut Stretch, want: &Want) -> Result<()> {
-    let mut stream = want
-        .source
-        .fetch(&want.object, stretch.range, &want.urgency)
-        .await?;
-    let mut writer = StretchWriter {
-        claims: &mut stretch.claims,
-        offset: 0,
-        checksum: 0,
-    };
-    while !writer.claims.is_empty() {
-        let Some(bytes) = stream.next().await else {
-            return Err(short_body(stretch.range, &want.object));
-        };
-        writer.write(&bytes?);
-    }
-    Ok(())
-}
-
-fn short_body(range: ByteRange, object: &ObjectVersion) -> Error {
-    Error::new(Kind::Unavailable, "the lake sent fewer bytes than were asked for")
-        .with("range", range)
-        .with("bucket", &object.bucket)
-        .with("key", &object.key)
-}
-
-/// Copies bytes, in whatever chunks they come, into the claimed blocks, in order.
-struct StretchWriter<'a> {
-    claims: &'a mut VecDeque<PageClaim>,
-    /// Bytes written of the block that is being filled.
-    offset: usize,
-    /// Their checksum, taken from the arriving bytes, so that a bad copy is found too.
-    checksum: u32,
-}
-
-impl StretchWriter<'_> {
-    /// Takes the next bytes; what comes after the last block is ignored.
-    fn write(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() {
-            let Some(claim) = self.claims.front_mut() else {
-                return;
+    /// Gives the sink what it is missing: from the source, then, if that is not the end, from its fallback.
+    pub(crate) async fn run(&self, sink: &mut impl BlockSink) -> Result<()> {
+        let source = &self.request.control.source;
+        let mut was_damaged = false;
+        while let Some(missing) = sink.restart() {
+            let pulled = tokio::select! {
+                biased;
+                () = source.changed() => continue,
+                pulled = self.pull(missing, &mut *sink) => pulled,
             };
-            let Some(block) = claim.blocks().blocks().next() else {
-                self.claims.pop_front();
-                continue;
-            };
-            let block_bytes = claim.page().frame.block_bytes(block);
-            let (part, after) = bytes.split_at(bytes.len().min(block_bytes - self.offset));
-            claim.write(block, self.offset, part);
-            self.checksum = crc32c::crc32c_append(self.checksum, part);
-            self.offset += part.len();
-            bytes = after;
-            if self.offset == block_bytes {
-                claim.publish(block, std::mem::take(&mut self.checksum));
-                self.offset = 0;
-                if claim.blocks().is_empty() {
-                    self.claims.pop_front();
-                }
+            let Err(error) = pulled else { continue };
+            let is_damaged = error.kind() == Kind::Checksum;
+            if is_damaged {
+                self.counters.corrupt_source_blocks.add(1);
+            }
+            if source.change() {
+                self.counters.fill_fallbacks.add(1);
+                tracing::warn!(%error, "a source failed, its fallback is asked");
+            } else if !is_damaged || std::mem::replace(&mut was_damaged, true) {
+                return Err(error);
             }
         }
+        Ok(())
+    }
+
+    async fn pull(&self, range: ByteRange, sink: &mut impl BlockSink) -> Result<()> {
+        let FillRequest { object, control, .. } = &self.request;
+        let source = Arc::clone(control.source.now());
+        let opened = self.within(range, source.fetch(object, range, &control.urgency));
+        let mut stream: SourceStream = opened.await??;
+        while !sink.is_done() {
+            let Some(block) = self.within(range, stream.next()).await? else {
+                return Err(self.at(range, Error::new(Kind::Unavailable, SHORT_BODY)));
+            };
+            let written = sink.write(block?).await;
+            written.map_err(|error| self.at(range, error))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the source, but not for ever.
+    async fn within<T>(&self, range: ByteRange, answer: impl Future<Output = T>) -> Result<T> {
+        match tokio::time::timeout(self.silence_max, answer).await {
+            Ok(answer) => Ok(answer),
+            Err(_) => {
+                self.counters.fill_timeouts.add(1);
+                let error = Error::new(
+                    Kind::Timeout,
+                    "the fill of a range waited in vain for the next bytes of its source; try again",
+                );
+                let waited_ms = self.silence_max.as_millis();
+                Err(self.at(range, error).with("waited_ms", waited_ms))
+            }
+        }
+    }
+
+    fn at(&self, range: ByteRange, error: Error) -> Error {
+        error
+            .with("range", range)
+            .with("bucket", &self.request.object.bucket)
+            .with("key", &self.request.object.key)
     }
 }
 
 /// Fills blocks from NVMe, and those that turn out to be bad or gone from the source.
-async fn promote(nvme: Arc<NvmeStore>, mut claim: PageClaim, want: Want, counters: Arc<Counters>) {
-    match nvme.read(&claim.page().key, claim.blocks()).await {
-        Ok(Some(read)) => {
+async fn promote(nvme: Arc<NvmeStore>, mut claim: PageClaim, fill: Fill) {
+    let read = nvme.read(&claim.page().key, claim.blocks());
+    let read = tokio::time::timeout(fill.silence_max, read).await;
+    match read {
+        Ok(Ok(Some(read))) => {
             let good = read.blocks.intersect(claim.blocks());
-            claim.mark_from_nvme(good);
             for block in good.blocks() {
                 if let Some(bytes) = read.block(block)
                     && bytes.len() == claim.page().frame.block_bytes(block)
                 {
                     claim.write(block, 0, &bytes);
-                    claim.publish(block, read.checksums[block as usize]);
+                    claim.publish(block, read.checksums[block as usize], Tier::Nvme);
                 }
             }
         }
-        Ok(None) => {}
-        Err(error) => tracing::warn!(%error, "page could not be read from nvme, taken from the lake"),
+        Ok(Ok(None)) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "page could not be read from nvme, taken from its source"),
+        Err(_) => {
+            let waited_ms = fill.silence_max.as_millis();
+            tracing::warn!(waited_ms, "nvme gave no answer, page is taken from its source");
+        }
     }
-    for stretch in stretches(vec![claim]) {
-        fetch(stretch, want.clone(), Arc::clone(&counters)).await;
+    for range in fetch_ranges(vec![claim]) {
+        fill.claimed(range).await;
     }
 }
 

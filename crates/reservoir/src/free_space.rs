@@ -1,7 +1,8 @@
-//! Which parts of the segments are free: best fit over units of 4 KiB.
+//! The free parts of the segments: best fit over units of 4 KiB.
 //!
-//! One map for all segments of a trust domain, by place (to join neighbours) and by size (to find the smallest hole that fits).
-//! Pure: it knows numbers only. Every operation is logarithmic in the number of holes.
+//! One map for all segments of a trust domain, by slot (to join neighbours) and by size (to find the
+//! smallest hole that fits). Pure: it knows numbers only. Every operation is logarithmic in the number of
+//! holes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +11,14 @@ use crate::segment::SegmentId;
 /// Bytes of a unit: no page starts or ends inside one.
 pub(crate) const UNIT_BYTES: u64 = 4 << 10;
 
-/// How many units hold this many bytes.
+/// Returns how many units hold this many bytes.
 pub(crate) fn units_of(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(UNIT_BYTES)).expect("a segment is smaller than 16 TiB")
 }
 
 /// A unit of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct FreeSlot {
     /// The segment.
     pub(crate) segment: SegmentId,
     /// The unit inside it.
@@ -27,8 +28,8 @@ pub(crate) struct Place {
 /// The holes of all segments.
 #[derive(Debug, Default)]
 pub(crate) struct FreeSpace {
-    by_place: BTreeMap<Place, u32>,
-    by_size: BTreeSet<(u32, Place)>,
+    by_slot: BTreeMap<FreeSlot, u32>,
+    by_size: BTreeSet<(u32, FreeSlot)>,
     units: u64,
 }
 
@@ -44,39 +45,39 @@ impl FreeSpace {
     }
 
     /// Gives units back (or adds a fresh segment); joins them with free neighbours.
-    pub(crate) fn add(&mut self, place: Place, units: u32) {
+    pub(crate) fn add(&mut self, slot: FreeSlot, units: u32) {
         if units == 0 {
             return;
         }
         self.units += u64::from(units);
-        let (mut start, mut length) = (place, units);
+        let (mut start, mut length) = (slot, units);
         let before = self
-            .by_place
-            .range(..place)
+            .by_slot
+            .range(..slot)
             .next_back()
-            .map(|(place, units)| (*place, *units));
+            .map(|(slot, units)| (*slot, *units));
         if let Some((before, before_units)) = before
-            && before.segment == place.segment
-            && before.unit + before_units == place.unit
+            && before.segment == slot.segment
+            && before.unit + before_units == slot.unit
         {
             self.remove_hole(before, before_units);
             (start, length) = (before, before_units + length);
         }
-        let after = Place {
-            segment: place.segment,
-            unit: place.unit + units,
+        let after = FreeSlot {
+            segment: slot.segment,
+            unit: slot.unit + units,
         };
-        if let Some(after_units) = self.by_place.get(&after).copied() {
+        if let Some(after_units) = self.by_slot.get(&after).copied() {
             self.remove_hole(after, after_units);
             length += after_units;
         }
-        self.by_place.insert(start, length);
+        self.by_slot.insert(start, length);
         self.by_size.insert((length, start));
     }
 
     /// Units of the largest hole that can be taken aligned, in multiples of the alignment.
     pub(crate) fn largest_aligned(&self, align: u32) -> u32 {
-        let usable = |hole: &(u32, Place)| {
+        let usable = |hole: &(u32, FreeSlot)| {
             let end = hole.1.unit + hole.0;
             end.saturating_sub(hole.1.unit.next_multiple_of(align)) / align * align
         };
@@ -90,47 +91,48 @@ impl FreeSpace {
             .unwrap_or(0)
     }
 
-    /// Takes units that lie together and start at a multiple of `align`, from the smallest hole that has them.
-    pub(crate) fn take(&mut self, units: u32, align: u32) -> Option<Place> {
-        let first = Place {
+    /// Takes units that lie together and start at a multiple of `align`, from the smallest hole that has
+    /// them.
+    pub(crate) fn take(&mut self, units: u32, align: u32) -> Option<FreeSlot> {
+        let first = FreeSlot {
             segment: SegmentId(0),
             unit: 0,
         };
-        let fits = |hole: &&(u32, Place)| {
+        let fits = |hole: &&(u32, FreeSlot)| {
             let start = hole.1.unit.next_multiple_of(align);
             start + units <= hole.1.unit + hole.0
         };
         let (hole_units, hole) = *self.by_size.range((units, first)..).find(fits)?;
         let unit = hole.unit.next_multiple_of(align);
         let end = hole.unit + hole_units;
-        let place = |unit| Place { unit, ..hole };
+        let slot = |unit| FreeSlot { unit, ..hole };
         self.remove_hole(hole, hole_units);
         self.units -= u64::from(hole_units);
         self.add(hole, unit - hole.unit);
-        self.add(place(unit + units), end - unit - units);
-        Some(place(unit))
+        self.add(slot(unit + units), end - unit - units);
+        Some(slot(unit))
     }
 
     /// Forgets all holes of a segment.
     pub(crate) fn remove_segment(&mut self, segment: SegmentId) {
-        let whole = Place { segment, unit: 0 }..=Place {
+        let whole = FreeSlot { segment, unit: 0 }..=FreeSlot {
             segment,
             unit: u32::MAX,
         };
         let holes: Vec<_> = self
-            .by_place
+            .by_slot
             .range(whole)
-            .map(|(place, units)| (*place, *units))
+            .map(|(slot, units)| (*slot, *units))
             .collect();
-        for (place, units) in holes {
-            self.remove_hole(place, units);
+        for (slot, units) in holes {
+            self.remove_hole(slot, units);
             self.units -= u64::from(units);
         }
     }
 
-    fn remove_hole(&mut self, place: Place, units: u32) {
-        self.by_place.remove(&place);
-        self.by_size.remove(&(units, place));
+    fn remove_hole(&mut self, slot: FreeSlot, units: u32) {
+        self.by_slot.remove(&slot);
+        self.by_size.remove(&(units, slot));
     }
 }
 
@@ -140,8 +142,8 @@ mod tests {
 
     use super::*;
 
-    fn at(segment: u64, unit: u32) -> Place {
-        Place {
+    fn at(segment: u64, unit: u32) -> FreeSlot {
+        FreeSlot {
             segment: SegmentId(segment),
             unit,
         }
@@ -200,27 +202,27 @@ mod tests {
             let mut free = FreeSpace::default();
             free.add(at(0, 0), 100);
             free.add(at(1, 0), 100);
-            let mut taken: Vec<(Place, u32)> = Vec::new();
+            let mut taken: Vec<(FreeSlot, u32)> = Vec::new();
             for (is_take, units, align, which) in steps {
                 if is_take {
-                    if let Some(place) = free.take(units, 1 << align) {
-                        prop_assert!(place.unit.is_multiple_of(1 << align));
+                    if let Some(slot) = free.take(units, 1 << align) {
+                        prop_assert!(slot.unit.is_multiple_of(1 << align));
                         for (other, other_units) in &taken {
-                            prop_assert!(other.segment != place.segment
-                                || other.unit + other_units <= place.unit || place.unit + units <= other.unit);
+                            prop_assert!(other.segment != slot.segment
+                                || other.unit + other_units <= slot.unit || slot.unit + units <= other.unit);
                         }
-                        prop_assert!(place.unit + units <= 100);
-                        taken.push((place, units));
+                        prop_assert!(slot.unit + units <= 100);
+                        taken.push((slot, units));
                     }
                 } else if !taken.is_empty() {
-                    let (place, units) = taken.swap_remove(which.index(taken.len()));
-                    free.add(place, units);
+                    let (slot, units) = taken.swap_remove(which.index(taken.len()));
+                    free.add(slot, units);
                 }
                 let held: u32 = taken.iter().map(|(_, units)| units).sum();
                 prop_assert_eq!(free.units() + u64::from(held), 200);
             }
-            for (place, units) in taken {
-                free.add(place, units);
+            for (slot, units) in taken {
+                free.add(slot, units);
             }
             prop_assert_eq!(free.largest(), 100);
         }

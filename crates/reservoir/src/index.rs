@@ -1,10 +1,12 @@
-//! Which pages of which objects are in RAM.
+//! The index of pages in RAM, by object.
 //!
-//! Two levels: objects by id in shards, pages by number inside each object; and names by bucket and key, in order, so
-//! that all versions of a key and all keys under a prefix are found. An entry lives while it has pages or somebody
-//! holds an [`EntryHandle`]; one that was forgotten is dead: its holders finish their work on pages that nobody else finds.
+//! Two levels: objects by id in shards, pages by number inside each object; and names by bucket and key, in
+//! order, so that all versions of a key and all keys under a prefix are found. An entry lives while it has
+//! pages or somebody holds an [`EntryHandle`]; one that was forgotten is dead: its holders finish their work
+//! on pages that nobody else finds.
 //!
-//! Lock order: shard, then names, then the pages of an entry; none is held while another of its kind is taken.
+//! Lock order: shard, then names, then the pages of an entry; none is held while another of its kind is
+//! taken.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Bound, Deref};
@@ -37,7 +39,7 @@ pub(crate) struct Index {
 pub(crate) struct Entry {
     pub(crate) id: ObjectId,
     pub(crate) object: Arc<ObjectVersion>,
-    /// Whether a pin covers it.
+    /// Set while a pin covers it.
     pub(crate) pinned: AtomicBool,
     /// Memory that a whole read reserved, while one is under way.
     pub(crate) run: Mutex<Weak<Run>>,
@@ -225,7 +227,8 @@ impl Index {
         }
     }
 
-    /// The page of an entry; made without memory if it is not there. A dead entry gives pages that nobody else finds.
+    /// The page of an entry; made without memory if it is not there. A dead entry gives pages that nobody
+    /// else finds.
     pub(crate) fn page(&self, entry: &Entry, page: PageIndex) -> Arc<Page> {
         let mut pages = entry.pages.lock();
         if let Some(page) = pages.by_index.get(&page) {
@@ -269,7 +272,7 @@ impl Index {
 }
 
 impl Entry {
-    /// Whether nobody but the index holds the page (or it is not there at all).
+    /// Returns whether nobody but the index holds the page (or it is not there at all).
     pub(crate) fn is_idle(&self, page: PageIndex) -> bool {
         self.pages
             .lock()
@@ -288,17 +291,17 @@ impl Entry {
         self.pages.lock().by_index.values().cloned().collect()
     }
 
-    /// Whether it was forgotten: whoever goes on with it finds no page that others fill.
+    /// Returns whether it was forgotten: whoever goes on with it finds no page that others fill.
     pub(crate) fn is_dead(&self) -> bool {
         self.pages.lock().dead
     }
 
-    /// Whether it has no pages.
+    /// Returns whether it has no pages.
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.lock().by_index.is_empty()
     }
 
-    /// Whether a pin covers it.
+    /// Returns whether a pin covers it.
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What pages are keyed by.
+//! Keys of pages.
 
 use forebay_core::PageIndex;
 use smallvec::SmallVec;

@@ -1,12 +1,13 @@
 //! A lease for a client on the host: where the bytes of a range lie, and the hold that keeps them there.
 //!
-//! A range whose blocks are all in RAM is leased without a copy, a task or a wait ([`Reservoir::try_lease`]): the lease holds
-//! the pages, and held pages are no candidates for eviction. What is missing is read first as by any other reader
-//! ([`Reservoir::lease`]). Bytes that find no memory in the cache, or whose page was forgotten meanwhile, are copied into a segment of
-//! their own (`lease/copy.rs`), which goes with its lease.
+//! A range whose blocks are all in RAM is leased without a copy, a task or a wait ([`Reservoir::try_lease`]):
+//! the lease holds the pages, and held pages are no candidates for eviction. What is missing is read first as
+//! by any other reader ([`Reservoir::lease`]). Bytes that find no memory in the cache, or whose page was
+//! forgotten meanwhile, are copied into a segment of their own (`lease/copy.rs`), which goes with its lease.
 //!
-//! Life cycle: a lease ends when it is dropped. One that is held too long is abandoned ([`Reservoir::abandon`]): its segments
-//! leave the arena and are never written again, so whoever still maps them reads what was there.
+//! Life cycle: a lease ends when it is dropped. One that is held too long is abandoned
+//! ([`Reservoir::abandon`]): its segments leave the arena and are never written again, so whoever still maps
+//! them reads what was there.
 //!
 //! Limits: copies together are capped; who may hold how much is decided by whoever numbers the leases.
 
@@ -36,7 +37,7 @@ pub struct LeasedPart {
     pub segment: SegmentId,
     /// First byte in it.
     pub offset: u64,
-    /// How many.
+    /// Their number.
     pub bytes: u64,
 }
 
@@ -47,7 +48,9 @@ pub struct LeasedTiers {
     pub ram: u64,
     /// The NVMe tier.
     pub nvme: u64,
-    /// The source.
+    /// Other nodes.
+    pub peer: u64,
+    /// The lake.
     pub lake: u64,
     /// Of all these, bytes that were copied into a segment of their own.
     pub copied: u64,
@@ -58,6 +61,7 @@ impl LeasedTiers {
         match tier {
             Tier::Ram => self.ram += bytes,
             Tier::Nvme => self.nvme += bytes,
+            Tier::Peer => self.peer += bytes,
             Tier::Lake => self.lake += bytes,
         }
     }
@@ -73,7 +77,7 @@ pub struct Leased {
     hold: Hold,
 }
 
-/// What keeps the bytes.
+/// The hold that keeps the bytes.
 #[derive(Debug)]
 enum Hold {
     #[expect(dead_code, reason = "held, never looked at")]
@@ -82,20 +86,20 @@ enum Hold {
 }
 
 impl Leased {
-    /// Where the bytes lie, in order. Every part but the first starts, and every one but the last ends, at a multiple of 4096;
-    /// parts that lie together are one.
+    /// Returns where the bytes lie, in order. Every part but the first starts, and every one but the last
+    /// ends, at a multiple of 4096; parts that lie together are one.
     #[must_use]
     pub fn parts(&self) -> &[LeasedPart] {
         &self.parts
     }
 
-    /// How many bytes.
+    /// Returns how many bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes).sum()
     }
 
-    /// Where they came from.
+    /// Returns where they came from.
     #[must_use]
     pub fn tiers(&self) -> LeasedTiers {
         self.tiers
@@ -124,7 +128,7 @@ impl Reservoir {
             page.frame.places(start, end, |segment, offset, bytes| {
                 push_part(&mut parts, segment, offset, bytes);
             });
-            if page.see(page.blocks(start, end)) {
+            if page.mark_read(page.blocks(start, end)) {
                 self.ram.touch(page);
             }
         }
@@ -140,9 +144,9 @@ impl Reservoir {
         })
     }
 
-    /// Leases a range: what is missing comes in as for any reader, once however many wait. When there is no memory for it
-    /// the bytes are copied into a segment of their own; `Busy` when too many such copies are held, `NoSpace` when
-    /// this one is larger than all of them may be.
+    /// Leases a range: what is missing comes in as for any reader, once however many wait. When there is no
+    /// memory for it the bytes are copied into a segment of their own; `Busy` when too many such copies are
+    /// held, `NoSpace` when this one is larger than all of them may be.
     ///
     /// Cancel-safe: fills that it started go on for the others.
     pub async fn lease(
@@ -159,8 +163,8 @@ impl Reservoir {
             .await
     }
 
-    /// Leases a copy of a range in a segment of its own, however much RAM there is: for a client that holds its share already.
-    /// Errors and cancellation as [`Self::lease`].
+    /// Leases a copy of a range in a segment of its own, however much RAM there is: for a client that holds
+    /// its share already. Errors and cancellation as [`Self::lease`].
     pub async fn lease_copy(
         self: &Arc<Self>,
         object: &ObjectVersion,
@@ -178,7 +182,8 @@ impl Reservoir {
         gathering.finish()
     }
 
-    /// The descriptor of a segment that a lease lies in, its size, and who may map it. `None` if there is no such segment (any more).
+    /// The descriptor of a segment that a lease lies in, its size, and who may map it. `None` if there is no
+    /// such segment (any more).
     #[must_use]
     pub fn segment_fd(
         &self,
@@ -189,8 +194,8 @@ impl Reservoir {
         Some((segment, bytes, domain))
     }
 
-    /// Gives up the memory of a lease that is held too long: its segments are never written again, their pages leave the
-    /// cache, and their bytes leave the budget. The kernel frees them with the last mapping.
+    /// Gives up the memory of a lease that is held too long: its segments are never written again, their
+    /// pages leave the cache, and their bytes leave the budget. The kernel frees them with the last mapping.
     pub fn abandon(&self, leased: &Leased) {
         match &leased.hold {
             Hold::Pages(_) => self.ram.abandon(&leased.segments().collect()),

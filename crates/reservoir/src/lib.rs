@@ -1,18 +1,20 @@
 //! The pool: pages of objects in RAM and on NVMe, filled once, checked always.
 //!
-//! Objects are known by name and version ([`ObjectVersion`]) and cut into pages of 1 MiB and blocks of 64 KiB. A read finds its
-//! pages, fetches what is missing through a [`Source`], once however many wait, and hands out leased bytes
-//! ([`Piece`]) whose checksums were just verified. Both tiers have byte budgets; the eviction policy is S3-FIFO.
+//! Objects are known by name and version ([`ObjectVersion`]) and cut into pages of 1 MiB and blocks of 64
+//! KiB. A read finds its pages, fetches what is missing through a [`Source`], once however many wait, and
+//! hands out leased bytes ([`Piece`]) whose checksums were just verified. Both tiers have byte budgets; the
+//! eviction policy is S3-FIFO.
 //!
-//! Read in this order: [`Reservoir`], `read.rs` (a read), `fill.rs` (how missing blocks come in), `ram.rs` (memory and eviction),
-//! `segment/frame.rs` (blocks and claims), `nvme.rs`.
+//! Read in this order: [`Reservoir`], `read.rs` (a read), `fill.rs` (how missing blocks come in), `ram.rs`
+//! (memory and eviction), `segment/frame.rs` (blocks and claims), `nvme.rs`.
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
-//! use bytes::Bytes;
 //! use forebay_core::{BucketName, ByteRange, ObjectKey, Result, SystemClock, Version};
-//! use forebay_reservoir::{ObjectVersion, Reservoir, ReservoirOptions, Source, TrustDomain, Urgency};
-//! use futures::{StreamExt, TryStreamExt, stream, stream::BoxStream};
+//! use forebay_reservoir::{
+//!     ObjectVersion, Reservoir, ReservoirOptions, Source, SourceBlock, SourceStream, TrustDomain, Urgency,
+//! };
+//! use futures::{StreamExt, TryStreamExt, stream};
 //!
 //! /// A lake full of zeros.
 //! #[derive(Debug)]
@@ -20,9 +22,9 @@
 //!
 //! #[async_trait::async_trait]
 //! impl Source for Zeros {
-//!     async fn fetch(&self, _: &ObjectVersion, range: ByteRange, _: &Urgency) -> Result<BoxStream<'static, Result<Bytes>>> {
-//!         let body = Bytes::from(vec![0; range.len() as usize]);
-//!         Ok(stream::iter([Ok(body)]).boxed())
+//!     async fn fetch(&self, _: &ObjectVersion, range: ByteRange, _: &Urgency) -> Result<SourceStream> {
+//!         let zeros = SourceBlock::from_lake(vec![0; range.len() as usize].into());
+//!         Ok(stream::iter([Ok(zeros)]).boxed())
 //!     }
 //! }
 //!
@@ -35,7 +37,7 @@
 //!     scrub_period: Duration::from_secs(3600),
 //!     read_ahead_bytes_max: 8 << 20,
 //!     write_fill_bytes_max: 1 << 20,
-//!     clock: Arc::new(SystemClock::new()),
+//!     fill_silence_max: ReservoirOptions::FILL_SILENCE_DEFAULT,
 //! })
 //! .await?;
 //! let object = ObjectVersion {
@@ -70,7 +72,6 @@ mod options;
 mod page;
 mod piece;
 mod pin;
-mod plan;
 mod ram;
 mod read;
 mod read_ahead;
@@ -80,7 +81,9 @@ mod scrub;
 mod segment;
 mod source;
 mod staging;
+pub mod staging_log;
 mod stats;
+mod working_set;
 mod write_fill;
 
 pub use key::{ObjectId, PageKey};
@@ -88,12 +91,12 @@ pub use lease::{Leased, LeasedPart, LeasedTiers};
 pub use object::{ObjectVersion, TrustDomain};
 pub use options::ReservoirOptions;
 pub use piece::{Piece, PieceStream, Tier};
-pub use plan::PlanHold;
 pub use reservoir::{CacheChange, Reservoir, Residency};
 pub use segment::SegmentId;
-pub use source::{Priority, Source, Urgency};
+pub use source::{Priority, Source, SourceBlock, SourceStream, Urgency};
 pub use staging::{Staging, StagingBuffer, StagingStats};
 pub use stats::ReservoirStats;
+pub use working_set::WorkingSetGuard;
 pub use write_fill::Fill;
 
 #[cfg(test)]

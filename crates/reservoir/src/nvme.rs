@@ -4,15 +4,17 @@
 //! block lies and its CRC32C, and a journal repeats that knowledge on disk. Every block is checked when it is
 //! read, so whatever a crash, a flipped bit or a foreign hand did to the files is a miss and never an answer.
 //!
-//! Life cycle: `open` locks the folder, sets aside what is damaged or foreign, replays the journal and serves;
-//! nothing of the data is read then. `shutdown` ends the threads and leaves a compact journal; without it
-//! (kill -9) the journal is replayed as far as it is whole. Files and byte layouts: docs/formats/nvme-tier.md.
+//! Life cycle: `open` locks the folder, sets aside what is damaged or foreign, replays the journal and
+//! serves; nothing of the data is read then. `shutdown` ends the threads and leaves a compact journal;
+//! without it (kill -9) the journal is replayed as far as it is whole. Files and byte layouts:
+//! docs/formats/nvme-tier.md.
 //!
 //! Limits: segment files, headers and journal stay inside the budget (a sixteenth is the journal's); a fixed
 //! number of reads and writes is under way at a time; a full or failing disk makes the tier smaller.
 //!
-//! Read on: `read` and `write` are the two flows; `index` knows what lies where, `space` what is free, `extent`
-//! who holds it; `journal` and `record` are the memory; `engine`, `segments` and `buffer` move the bytes.
+//! Read on: `read` and `write` are the two flows; `index` knows what lies where, `space` what is free,
+//! `extent` who holds it; `journal` and `record` are the memory; `engine`, `segments` and `buffer` move the
+//! bytes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,10 +65,11 @@ const BUDGET_BYTES_MIN: u64 = 1 << 20;
 /// The journal never gets less room than this.
 const JOURNAL_BYTES_MIN: u64 = 128 << 10;
 
-/// Heap that the index takes for each byte of its records: 0.6 to 1 KB for the page of a small object, whose records have about 200 bytes.
+/// Heap that the index takes for each byte of its records: 0.6 to 1 KB for the page of a small object, whose
+/// records have about 200 bytes.
 const HEAP_PER_RECORD_BYTE: u64 = 5;
 
-/// Where the tier lives and how much it may hold.
+/// The folder of the tier and its budget.
 #[derive(Debug, Clone)]
 pub(crate) struct NvmeOptions {
     /// The folder; made if it is not there.
@@ -86,10 +89,6 @@ pub(crate) struct NvmeStats {
     pub(crate) used_bytes: u64,
     /// Bytes of page data that belong to pinned objects.
     pub(crate) pinned_bytes: u64,
-    /// Bytes of page data that the tier can hold now; less than the budget when the disk is full.
-    pub(crate) usable_bytes: u64,
-    /// Bytes of the units that hold it, rounding included.
-    pub(crate) allocated_bytes: u64,
     /// Bytes of the index journal.
     pub(crate) journal_bytes: u64,
     /// Pages evicted.
@@ -116,14 +115,15 @@ struct Counters {
     set_aside_files: AtomicU64,
 }
 
-/// How the budget is divided.
+/// The division of the budget.
 #[derive(Debug, Clone, Copy)]
 struct Shares {
     /// Units of all segment files, headers included.
     capacity_units: u64,
     /// For old and new journal together.
     journal_bytes: u64,
-    /// Records of everything live, at most: a journal is rewritten at twice that, and the index in memory grows with them.
+    /// Records of everything live, at most: a journal is rewritten at twice that, and the index in memory
+    /// grows with them.
     record_bytes_max: u64,
 }
 
@@ -239,7 +239,7 @@ impl NvmeStore {
         }))
     }
 
-    /// Which blocks of the page are there. Memory only.
+    /// Returns which blocks of the page are there. Memory only.
     pub(crate) fn lookup(&self, key: &PageKey) -> Option<BlockMask> {
         self.index.lock().page(key).map(index::Page::live)
     }
@@ -276,8 +276,6 @@ impl NvmeStore {
             pages: index.page_count(),
             used_bytes: index.totals().used_bytes,
             pinned_bytes: index.pinned_bytes(),
-            usable_bytes: index.space.usable_units() * UNIT_BYTES,
-            allocated_bytes: index.space.taken_units() * UNIT_BYTES,
             journal_bytes: self.journal.bytes(),
             evicted_pages: index.totals().evicted_pages,
             corrupt_blocks: count(&self.counters.corrupt_blocks),
@@ -288,8 +286,8 @@ impl NvmeStore {
         }
     }
 
-    /// Waits for the writes under way, compacts the index, ends the threads and gives the folder free. Reads are
-    /// misses and writes do nothing from then on. Idempotent.
+    /// Waits for the writes under way, compacts the index, ends the threads and gives the folder free. Reads
+    /// are misses and writes do nothing from then on. Idempotent.
     pub(crate) async fn shutdown(&self) {
         self.read_permits.close();
         // An error means that another shutdown has closed it after the last write.

@@ -1,8 +1,9 @@
-//! The names behind the objects on NVMe, so that all versions of a key are found without looking at every object.
+//! The names behind the objects on NVMe, so that all versions of a key are found without looking at every
+//! object.
 //!
-//! Filled from the store when it opens and by each demotion. What the store evicts stays here until names outnumber
-//! objects two to one; then they are read anew from the store. A name too many does no harm. Pins are kept here too:
-//! they are capped at three quarters of the budget, counted by whole objects.
+//! Filled from the store when it opens and by each demotion. What the store evicts stays here until names
+//! outnumber objects two to one; then they are read anew from the store. A name too many does no harm. Pins
+//! are kept here too: they are capped at three quarters of the budget, counted by whole objects.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -74,7 +75,8 @@ impl NamedNvme {
         }
     }
 
-    /// Keeps an object from eviction, also pages still to come, unless the cap is reached; says whether it is pinned.
+    /// Keeps an object from eviction, also pages still to come, unless the cap is reached; says whether it is
+    /// pinned.
     pub(crate) fn pin(&self, object: &ObjectVersion) -> bool {
         let id = ObjectId::of(object);
         let mut pinned = self.pinned.lock();

@@ -1,9 +1,10 @@
-//! What the reservoir knows an object by.
+//! The name of an object version in the reservoir.
 
 use forebay_core::{BucketName, ObjectKey, Version};
 
-/// Who may map the memory that an object's pages lie in. A client that maps a segment can read all of it, so a segment holds
-/// pages of one domain only; whoever composes the node decides which bucket belongs to which.
+/// The clients that may map the memory of an object's pages. A client that maps a segment can read all of it,
+/// so a segment holds pages of one domain only; whoever composes the node decides which bucket belongs to
+/// which.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct TrustDomain(pub u32);
 
@@ -23,6 +24,6 @@ pub struct ObjectVersion {
     pub version: Version,
     /// Its size.
     pub bytes: u64,
-    /// Who may map its pages. No part of its identity: the bucket decides it.
+    /// The clients that may map its pages. No part of its identity: the bucket decides it.
     pub domain: TrustDomain,
 }

@@ -1,9 +1,9 @@
 //! A page in RAM: its frame, who waits for it, who holds it.
 //!
-//! Life cycle: made when a reader first wants it, filled block by block under claims, found by others through the
-//! index, evicted when nobody holds it. Holding is an `Arc`: readers, leases and fills each have one, and the index
-//! gives a page up only when its own is the last. So the memory of a page that was evicted, forgotten or
-//! quarantined lives until its last lease ends.
+//! Life cycle: made when a reader first wants it, filled block by block under claims, found by others through
+//! the index, evicted when nobody holds it. Holding is an `Arc`: readers, leases and fills each have one, and
+//! the index gives a page up only when its own is the last. So the memory of a page that was evicted,
+//! forgotten or quarantined lives until its last lease ends.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
@@ -13,9 +13,10 @@ use forebay_core::{BLOCK_BYTES, BlockMask, Error, page_bytes};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::fill::FillControl;
 use crate::segment::{Claim, Frame};
 use crate::stats::Counters;
-use crate::{ObjectVersion, PageKey, Urgency};
+use crate::{ObjectVersion, PageKey, Tier};
 
 /// One page of one object version in RAM.
 #[derive(Debug)]
@@ -27,10 +28,13 @@ pub(crate) struct Page {
     changed: Notify,
     /// Why the last claim was given up; gone when the next one starts.
     given_up: Mutex<Option<GivenUp>>,
-    /// Claimed blocks that are read-ahead, with what raises their fetch.
-    ahead: Mutex<Vec<(BlockMask, Urgency)>>,
+    /// Claimed blocks whose fill a reader may have to change: read-ahead, and fills from a source that has a
+    /// fallback.
+    fills: Mutex<Vec<(BlockMask, FillControl)>>,
     /// Blocks that came from NVMe.
     from_nvme: AtomicU16,
+    /// Blocks that came from peers.
+    from_peer: AtomicU16,
     /// Blocks that were handed out at least once.
     seen: AtomicU16,
     pub(crate) pinned: AtomicBool,
@@ -47,7 +51,7 @@ enum GivenUp {
     Failed(Error),
 }
 
-/// How a wait for a block ended.
+/// The end of a wait for a block.
 #[derive(Debug)]
 pub(crate) enum Waited {
     /// The block is there.
@@ -78,8 +82,9 @@ impl Page {
             frame: Arc::new(frame),
             changed: Notify::new(),
             given_up: Mutex::new(None),
-            ahead: Mutex::default(),
+            fills: Mutex::default(),
             from_nvme: AtomicU16::new(0),
+            from_peer: AtomicU16::new(0),
             seen: AtomicU16::new(0),
             pinned: AtomicBool::new(false),
             leases: AtomicU32::new(0),
@@ -89,7 +94,19 @@ impl Page {
     }
 
     /// Claims those of `wanted` that nobody has or fills; `None` if there are none.
-    pub(crate) fn claim(self: &Arc<Self>, wanted: BlockMask) -> Option<PageClaim> {
+    pub(crate) fn claim(self: &Arc<Self>, wanted: BlockMask, control: &FillControl) -> Option<PageClaim> {
+        if !control.may_change() {
+            return self.claim_blocks(wanted);
+        }
+        let mut fills = self.fills.lock(); // Whoever finds the blocks claimed finds what changes them, too.
+        let claim = self.claim_blocks(wanted)?;
+        let (_, claimed) = self.frame.state();
+        fills.retain(|(blocks, _)| !blocks.intersect(claimed).without(claim.blocks()).is_empty());
+        fills.push((claim.blocks(), control.clone()));
+        Some(claim)
+    }
+
+    fn claim_blocks(self: &Arc<Self>, wanted: BlockMask) -> Option<PageClaim> {
         let claim = self.frame.claim(wanted)?;
         self.given_up.lock().take();
         Some(PageClaim {
@@ -98,24 +115,15 @@ impl Page {
         })
     }
 
-    /// Claims like [`Page::claim`], for a fetch that nobody waits for yet.
-    pub(crate) fn claim_ahead(self: &Arc<Self>, wanted: BlockMask, urgency: &Urgency) -> Option<PageClaim> {
-        let mut ahead = self.ahead.lock(); // Whoever finds the blocks claimed finds what raises them, too.
-        let claim = self.claim(wanted)?;
-        let (_, claimed) = self.frame.state();
-        ahead.retain(|(blocks, _)| !blocks.intersect(claimed).without(claim.blocks()).is_empty());
-        ahead.push((claim.blocks(), urgency.clone()));
-        Some(claim)
-    }
-
-    /// Somebody wants these blocks now: the read-ahead that fetches them becomes demand.
-    pub(crate) fn hurry(&self, wanted: BlockMask) {
-        self.ahead.lock().retain(|(blocks, urgency)| {
+    /// A reader waits for these blocks from now on: read-ahead becomes demand, and for a reader whose own source
+    /// is a last resort the fill changes to its fallback.
+    pub(crate) fn join_fills(&self, wanted: BlockMask, reader: &FillControl) {
+        self.fills.lock().retain(|(blocks, control)| {
             let is_wanted = !blocks.intersect(wanted).is_empty();
             if is_wanted {
-                urgency.raise();
+                control.join(reader);
             }
-            !is_wanted
+            !is_wanted || control.may_change()
         });
     }
 
@@ -140,7 +148,7 @@ impl Page {
         }
     }
 
-    /// Whether a read has it in its window.
+    /// Returns whether a read has it in its window.
     pub(crate) fn is_in_window(&self) -> bool {
         self.windows.load(Ordering::Relaxed) > 0
     }
@@ -154,18 +162,24 @@ impl Page {
         was_pinned
     }
 
-    /// Whether all these blocks came from NVMe.
-    pub(crate) fn came_from_nvme(&self, blocks: BlockMask) -> bool {
-        BlockMask(self.from_nvme.load(Ordering::Relaxed)).contains(blocks)
+    /// The farthest tier that one of these blocks came from when it was filled.
+    pub(crate) fn filled_from(&self, blocks: BlockMask) -> Tier {
+        let nvme = self.from_nvme.load(Ordering::Relaxed);
+        let peer = self.from_peer.load(Ordering::Relaxed);
+        match () {
+            () if BlockMask(nvme).contains(blocks) => Tier::Nvme,
+            () if BlockMask(nvme | peer).contains(blocks) => Tier::Peer,
+            () => Tier::Lake,
+        }
     }
 
     /// Remembers that the blocks were handed out; says whether any of them was before.
-    pub(crate) fn see(&self, blocks: BlockMask) -> bool {
+    pub(crate) fn mark_read(&self, blocks: BlockMask) -> bool {
         let before = self.seen.fetch_or(blocks.0, Ordering::Relaxed);
         before & blocks.0 != 0
     }
 
-    /// Whether all bytes of `start..end` are there.
+    /// Returns whether all bytes of `start..end` are there.
     pub(crate) fn has(&self, start: u64, end: u64) -> bool {
         end <= self.frame.bytes() as u64 && self.frame.present().contains(BlockMask::covering(start, end))
     }
@@ -175,7 +189,8 @@ impl Page {
         BlockMask::covering(start as u64, end as u64)
     }
 
-    /// Leases `start..end` of the page, or the front of it that lies together in memory; the block of `start` is present.
+    /// Leases `start..end` of the page, or the front of it that lies together in memory; the block of `start`
+    /// is present.
     pub(crate) fn lease(self: &Arc<Self>, start: usize, end: usize) -> Bytes {
         let end = start + self.frame.slice(start, end).len();
         Bytes::from_owner(Lease {
@@ -185,7 +200,8 @@ impl Page {
         })
     }
 
-    /// The whole page as one run of bytes, of which only present blocks are valid: in place if it lies together, else copied.
+    /// The whole page as one run of bytes, of which only present blocks are valid: in place if it lies
+    /// together, else copied.
     pub(crate) fn flat(self: &Arc<Self>) -> Bytes {
         if self.frame.slice(0, self.frame.bytes()).len() == self.frame.bytes() {
             return self.lease(0, self.frame.bytes());
@@ -250,7 +266,7 @@ impl PageLease {
         Self(page)
     }
 
-    /// Whether both keep the same page.
+    /// Returns whether both keep the same page.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -286,7 +302,8 @@ impl AsRef<[u8]> for Lease {
     }
 }
 
-/// The exclusive right to fill blocks of a page. Whoever waits is woken by each block and when it is given up.
+/// The exclusive right to fill blocks of a page. Whoever waits is woken by each block and when it is given
+/// up.
 #[derive(Debug)]
 pub(crate) struct PageClaim {
     claim: Claim,
@@ -324,14 +341,14 @@ impl PageClaim {
     }
 
     /// Makes a filled block readable and wakes those who wait.
-    pub(crate) fn publish(&mut self, block: u32, checksum: u32) {
+    pub(crate) fn publish(&mut self, block: u32, checksum: u32, tier: Tier) {
+        match tier {
+            Tier::Nvme => self.page.from_nvme.fetch_or(1 << block, Ordering::Relaxed),
+            Tier::Peer => self.page.from_peer.fetch_or(1 << block, Ordering::Relaxed),
+            Tier::Ram | Tier::Lake => 0,
+        };
         self.claim.publish(block, checksum);
         self.page.changed.notify_waiters();
-    }
-
-    /// Marks blocks as read from NVMe (before they are published).
-    pub(crate) fn mark_from_nvme(&self, blocks: BlockMask) {
-        self.page.from_nvme.fetch_or(blocks.0, Ordering::Relaxed);
     }
 
     /// Gives the blocks up and tells those who wait why.
@@ -340,7 +357,7 @@ impl PageClaim {
     }
 
     /// Gives the blocks up because there is no memory for them.
-    pub(crate) fn starve(self) {
+    pub(crate) fn fail_no_memory(self) {
         *self.page.given_up.lock() = Some(GivenUp::NoMemory);
     }
 }

@@ -1,8 +1,8 @@
 //! Pins: prefixes whose objects stay.
 //!
-//! A pin covers what is in RAM now and what comes later under its prefix. Pinned pages are not evicted from RAM; they
-//! are capped at three quarters of the budget, and what comes past the cap is an ordinary page. Pins live in the node's
-//! memory: whoever composes the node sets them again after a restart.
+//! A pin covers what is in RAM now and what comes later under its prefix. Pinned pages are not evicted from
+//! RAM; they are capped at three quarters of the budget, and what comes past the cap is an ordinary page.
+//! Pins live in the node's memory: whoever composes the node sets them again after a restart.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ impl Pins {
             .retain(|pin| pin.0 != *bucket || !pin.1.starts_with(prefix));
     }
 
-    /// Whether a pin covers the object.
+    /// Returns whether a pin covers the object.
     pub(crate) fn covers(&self, object: &ObjectVersion) -> bool {
         let is_over =
             |pin: &(BucketName, String)| pin.0 == object.bucket && object.key.as_str().starts_with(&pin.1);

@@ -1,7 +1,8 @@
 //! The RAM tier: pages under a byte budget.
 //!
-//! Readers ask for a page, claim the blocks that are missing and have them given memory here ([`RamTier::back`]). When
-//! there is none, pages that nobody holds are evicted (`ram/evict.rs`). Pinned pages are kept out of the eviction policy.
+//! Readers ask for a page, claim the blocks that are missing and have them given memory here
+//! ([`RamTier::allocate_for`]). When there is none, pages that nobody holds are evicted (`ram/evict.rs`). Pinned
+//! pages are kept out of the eviction policy.
 //!
 //! Limits: memory by the arena's budget; pinned bytes and reserved runs by a share of it each.
 
@@ -16,14 +17,14 @@ use forebay_core::{BlockMask, PAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::arena::{Arena, Extent, RunShape};
-use crate::eviction::{Eviction, Rounds};
+use crate::eviction::{EpochPolicy, Eviction};
 use crate::index::{Entry, EntryHandle, Index};
 use crate::nvme::NvmeStore;
 use crate::page::{Page, PageClaim};
 use crate::pin::Pins;
-use crate::plan::Plans;
 use crate::run::Run;
 use crate::stats::Counters;
+use crate::working_set::WorkingSets;
 use crate::{ObjectId, ObjectVersion, TrustDomain};
 
 use evict::Demotion;
@@ -37,7 +38,7 @@ pub(crate) struct RamTier {
     pub(crate) arena: Arc<Arena>,
     pub(crate) index: Arc<Index>,
     pub(crate) pins: Pins,
-    pub(crate) plans: Arc<Plans>,
+    pub(crate) working_sets: Arc<WorkingSets>,
     /// Each domain has its own: what one evicts is of no use to another.
     policies: Mutex<BTreeMap<TrustDomain, Box<dyn Eviction>>>,
     budget_bytes: u64,
@@ -50,14 +51,14 @@ impl RamTier {
     pub(crate) fn new(
         budget_bytes: u64,
         nvme: Option<Arc<NvmeStore>>,
-        plans: Arc<Plans>,
+        working_sets: Arc<WorkingSets>,
         counters: Arc<Counters>,
     ) -> Self {
         Self {
             arena: Arc::new(Arena::new(budget_bytes)),
             index: Arc::new(Index::new(Arc::clone(&counters))),
             pins: Pins::default(),
-            plans,
+            working_sets,
             policies: Mutex::default(),
             budget_bytes,
             demotion: nvme.map(|nvme| Demotion::new(nvme, budget_bytes)),
@@ -75,8 +76,9 @@ impl RamTier {
         self.index.entry(object, || self.pins.covers(object))
     }
 
-    /// Gives memory to the claimed blocks, from the run if there is one, else by eviction. `false` if there is none to be had.
-    pub(crate) fn back(&self, claim: &mut PageClaim, run: Option<&Run>) -> bool {
+    /// Gives memory to the claimed blocks, from the run if there is one, else by eviction. `false` if there
+    /// is none to be had.
+    pub(crate) fn allocate_for(&self, claim: &mut PageClaim, run: Option<&Run>) -> bool {
         let page = Arc::clone(claim.page());
         let claim = claim.claim_mut();
         if claim.unbacked() == BlockMask::full(page.frame.bytes() as u64)
@@ -102,10 +104,11 @@ impl RamTier {
         is_backed
     }
 
-    /// Gives an empty page all its memory if all of it will be read, so that it lies in one piece however it is read first: what lies in
-    /// pieces has to be copied for a client that wants a view. Only while memory is free: no other page goes for bytes that nobody has asked for yet.
+    /// Gives an empty page all its memory if all of it will be read, so that it lies in one piece however it
+    /// is read first: what lies in pieces has to be copied for a client that wants a view. Only while memory
+    /// is free: no other page goes for bytes that nobody has asked for yet.
     fn back_whole(&self, page: &Page) {
-        if !page.frame.backed().is_empty() || !self.plans.cover_all_of(&page.key.object) {
+        if !page.frame.backed().is_empty() || !self.working_sets.cover_all_of(&page.key.object) {
             return;
         }
         let bytes = page.frame.bytes() as u64;
@@ -138,7 +141,7 @@ impl RamTier {
         let mut policies = self.policies.lock();
         let policy = policies
             .entry(domain)
-            .or_insert_with(|| Box::new(Rounds::new(Arc::clone(&self.plans))));
+            .or_insert_with(|| Box::new(EpochPolicy::new(Arc::clone(&self.working_sets))));
         act(policy.as_mut())
     }
 
@@ -156,8 +159,8 @@ impl RamTier {
         }
     }
 
-    /// Memory for the pages of an object that lies together, or in few pieces; without a tier below, by eviction of
-    /// as many bytes if needed.
+    /// Memory for the pages of an object that lies together, or in few pieces; without a tier below, by
+    /// eviction of as many bytes if needed.
     pub(crate) fn allocate_run(&self, domain: TrustDomain, object_bytes: u64) -> Option<Vec<Extent>> {
         let allocate = |shape| {
             let extents = self.arena.allocate_run(domain, object_bytes, shape)?;
@@ -168,7 +171,8 @@ impl RamTier {
             return Some(extents);
         }
         if self.demotion.is_none() {
-            // With a tier below, what is evicted here would be lost to it, and scattered memory is good enough.
+            // With a tier below, what is evicted here would be lost to it, and scattered memory is good
+            // enough.
             let mut evicted_bytes = 0;
             while evicted_bytes < object_bytes {
                 evicted_bytes += self.make_room(domain)?;
@@ -211,8 +215,8 @@ impl RamTier {
     }
 
     /// A page will be read soon: it should still be there then.
-    pub(crate) fn expect(&self, page: &Page) {
-        self.with_policy(page.object.domain, |policy| policy.expect(&page.key));
+    pub(crate) fn will_need(&self, page: &Page) {
+        self.with_policy(page.object.domain, |policy| policy.will_need(&page.key));
     }
 
     /// Takes a bad page out of the index; whoever holds it keeps it, nobody else finds it.

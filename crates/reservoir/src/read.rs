@@ -1,17 +1,19 @@
 //! A read: pages in order, what is missing claimed and fetched ahead of the consumer.
 //!
-//! Life cycle of a read: it plans a window of pages in front of the consumer (finds or makes each page, claims the missing blocks
-//! that nobody else fills, gives them memory, hands the claims to the filler), then waits for the next block, checks
-//! every block that it is about to hand out, and leases the bytes. A block that fails the check is a miss: its page is
-//! quarantined and planned again. A fill that failed for a reason that may pass is tried once more.
+//! Life cycle of a read: it plans a window of pages in front of the consumer (finds or makes each page,
+//! claims the missing blocks that nobody else fills, gives them memory, hands the claims to the filler), then
+//! waits for the next block, checks every block that it is about to hand out, and leases the bytes. A block
+//! that fails the check is a miss: its page is quarantined and planned again. A fill that failed for a reason
+//! that may pass is tried once more.
 //!
-//! Limits: one read holds at most a window of pages, and windows together half of the RAM that is not pinned, beyond which a read gets one page at a
-//! time: readers that are slower than the lake must not take the cache from the others. When there is no memory even for the next
-//! page it waits a moment, then streams past the cache ([`Bypass`]); it never waits for memory without an end.
+//! Limits: one read holds at most a window of pages, and windows together half of the RAM that is not pinned,
+//! beyond which a read gets one page at a time: readers that are slower than the lake must not take the cache
+//! from the others. When there is no memory even for the next page it waits a moment, then streams past the
+//! cache ([`Bypass`]); it never waits for memory without an end.
 
 mod bypass;
-mod flight;
-mod prepare;
+mod prefetch;
+mod shared_fetch;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,40 +23,42 @@ use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, PAGE_BYTES, P
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use crate::fill::Want;
+use crate::fill::FillRequest;
 use crate::index::EntryHandle;
 use crate::page::{InWindow, Page, PageClaim, Waited};
 use crate::reservoir::Reservoir;
 use crate::run::Run;
-use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier, Urgency};
+use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
 
 use bypass::Bypass;
-pub(crate) use flight::Flights;
+pub(crate) use shared_fetch::SharedFetches;
 
 /// Bytes in front of the consumer that one read has planned, at most.
 const WINDOW_BYTES_MAX: u64 = 16 << 20;
-/// Bytes that are checked and handed out at a time: few enough to be in the CPU's cache still when they are sent.
+/// Bytes that are checked and handed out at a time: few enough to be in the CPU's cache still when they are
+/// sent.
 const PIECE_BYTES_MAX: usize = 256 << 10;
 /// One read may hold one part in this many of the RAM budget.
 const WINDOW_SHARE: u64 = 8;
 /// All windows together grow up to one part in this many of the RAM that is not pinned.
 const WINDOWS_SHARE: u64 = 2;
-/// How long a read waits for memory before it goes past the cache.
+/// The longest wait of a read for memory before it goes past the cache.
 const SPACE_WAIT_MAX: Duration = Duration::from_millis(100);
 /// Bytes that go past the cache before it is tried again.
 const BYPASS_BYTES_MAX: u64 = 16 << 20;
-/// How often a read sees fills fail within a page's worth of bytes, or pages turn out corrupt, before it gives up.
+/// Fills that a read sees fail within a page's worth of bytes, or pages that turn out corrupt, before it
+/// gives up.
 const FAILURES_MAX: u32 = 2;
 const CORRUPT_MAX: u32 = 3;
 const ABANDONED_MAX: u32 = 16;
-/// How often in a row a read waits for another that finds no memory, before it goes past the cache.
+/// Waits in a row for other reads that find no memory, before a read goes past the cache.
 const STARVED_MAX: u32 = 16;
 
 /// One read under way.
 struct Reading {
     reservoir: Arc<Reservoir>,
     entry: EntryHandle,
-    want: Want,
+    request: FillRequest,
     range: ByteRange,
     /// The next byte to hand out.
     position: u64,
@@ -65,10 +69,10 @@ struct Reading {
     run: Option<Arc<Run>>,
     bypass: Option<Bypass>,
     started: bool,
-    /// Whether it has waited for memory in vain: the next time it goes past the cache without delay.
+    /// Set once it has waited for memory in vain: the next time it goes past the cache without delay.
     waited: bool,
     failures: u32,
-    /// Where the last of them was.
+    /// The position of the last of them.
     failed_at: u64,
     corrupt: u32,
     abandoned: u32,
@@ -83,10 +87,12 @@ struct Planned {
 }
 
 impl Reservoir {
-    /// The bytes of a range, in order, each checked, each piece within one page and leased from RAM where possible.
+    /// The bytes of a range, in order, each checked, each piece within one page and leased from RAM where
+    /// possible.
     ///
-    /// Missing blocks come from NVMe or from `source`, once however many read them. Nothing happens before the stream is polled,
-    /// inside a tokio runtime. Dropping it is safe at any time; fills that it started go on for the others.
+    /// Missing blocks come from NVMe or from `source`, once however many read them. Nothing happens before
+    /// the stream is polled, inside a tokio runtime. Dropping it is safe at any time; fills that it started
+    /// go on for the others.
     pub fn read(
         self: &Arc<Self>,
         object: &ObjectVersion,
@@ -100,15 +106,11 @@ impl Reservoir {
             return futures::stream::once(async { Err(error) }).boxed();
         }
         let entry = self.ram.entry(object);
-        let want = Want {
-            object: Arc::clone(&entry.object),
-            source: Arc::clone(source),
-            urgency: Urgency::new(Priority::Demand),
-        };
+        let request = FillRequest::new(&entry.object, source, Priority::Demand);
         let reading = Reading {
             reservoir: Arc::clone(self),
             entry,
-            want,
+            request,
             range,
             position: range.start(),
             planned: range.start(),
@@ -134,30 +136,28 @@ impl Reservoir {
         .boxed()
     }
 
-    /// Fetches a range that nobody asked for yet, as far as memory is there; skipped when enough is in flight.
-    fn fetch_ahead(&self, entry: &EntryHandle, range: ByteRange, want: &Want) {
+    /// Fetches a range that nobody asked for yet, as far as memory is there; skipped when enough is in
+    /// flight.
+    fn fetch_ahead(&self, entry: &EntryHandle, range: ByteRange, request: &FillRequest) {
         let in_flight = self.counters.read_ahead_bytes.get();
         if in_flight + range.len() > self.ram.budget_bytes() / WINDOW_SHARE {
             return;
         }
-        let want = Want {
-            urgency: Urgency::new(Priority::ReadAhead),
-            ..want.clone()
-        };
+        let request = request.again(Priority::ReadAhead);
         let mut claims = Vec::new();
         for index in range.pages() {
             let page = self.ram.index.page(entry, index);
-            let Some(mut claim) = page.claim_ahead(wanted_blocks(index, range), &want.urgency) else {
+            let Some(mut claim) = page.claim(wanted_blocks(index, range), &request.control) else {
                 continue;
             };
-            if !self.ram.back(&mut claim, None) {
-                claim.starve();
+            if !self.ram.allocate_for(&mut claim, None) {
+                claim.fail_no_memory();
                 self.ram.drop_if_empty(&page);
                 break;
             }
             claims.push(claim);
         }
-        self.filler.start(claims, &want);
+        self.filler.start(claims, &request);
     }
 }
 
@@ -205,14 +205,15 @@ impl Reading {
     /// Plans pages up to the end of the window, or as far as there is memory, and starts their fills.
     fn plan(&mut self) {
         let is_first = !std::mem::replace(&mut self.started, true);
-        if is_first && ByteRange::whole(self.want.object.bytes) == Some(self.range) {
+        if is_first && ByteRange::whole(self.request.object.bytes) == Some(self.range) {
             self.run = self.reservoir.ram.reserve_run(&self.entry);
         }
         if self.entry.is_dead() {
             // Evicted under our feet: go on where others find what we fetch, and we what they do.
-            self.entry = self.reservoir.ram.entry(&self.want.object);
+            self.entry = self.reservoir.ram.entry(&self.request.object);
         }
         let target = self.range.end().min(self.position + self.window_bytes);
+        let request = self.request.again(Priority::Demand);
         let mut claims: Vec<PageClaim> = Vec::new();
         while self.planned < target {
             let index = PageIndex(
@@ -227,29 +228,30 @@ impl Reading {
             }
             let found = page.frame.present();
             if !found.contains(wanted)
-                && let Some(mut claim) = page.claim(wanted)
+                && let Some(mut claim) = page.claim(wanted, &request.control)
             {
-                if !self.reservoir.ram.back(&mut claim, self.run.as_deref()) {
-                    claim.starve();
+                if !self.reservoir.ram.allocate_for(&mut claim, self.run.as_deref()) {
+                    claim.fail_no_memory();
                     self.reservoir.ram.drop_if_empty(&page);
                     break;
                 }
                 claims.push(claim);
             }
             if !found.contains(wanted) {
-                page.hurry(wanted);
+                page.join_fills(wanted, &request.control);
             }
             let page = InWindow::new(page);
             self.ahead.push_back(Planned { page, found });
             self.planned = (index.start() + PAGE_BYTES).min(self.range.end());
         }
-        self.reservoir.filler.start(claims, &self.want);
+        self.reservoir.filler.start(claims, &request);
         if is_first {
             self.look_ahead();
         }
     }
 
-    /// Whether the window may grow by this page: always by the first one, then while all windows keep to their share.
+    /// Returns whether the window may grow by this page: always by the first one, then while all windows keep
+    /// to their share.
     fn may_hold(&self, page: &Page) -> bool {
         let (ram, counters) = (&self.reservoir.ram, &self.reservoir.counters);
         let unpinned_bytes = ram.budget_bytes().saturating_sub(counters.pinned_ram_bytes.get());
@@ -259,18 +261,19 @@ impl Reading {
 
     /// Has bytes past this request fetched if its reader looks sequential.
     fn look_ahead(&self) {
-        let bytes = self.want.object.bytes;
+        let bytes = self.request.object.bytes;
         let ahead = self
             .reservoir
             .read_ahead
             .lock()
             .observe(self.entry.id, self.range, bytes);
         if let Some(range) = ahead {
-            self.reservoir.fetch_ahead(&self.entry, range, &self.want);
+            self.reservoir.fetch_ahead(&self.entry, range, &self.request);
         }
     }
 
-    /// Checks and leases what is there from the position on; `None` if it was corrupt and has been planned again.
+    /// Checks and leases what is there from the position on; `None` if it was corrupt and has been planned
+    /// again.
     fn hand_out(&mut self, page: &Arc<Page>, found: BlockMask) -> Result<Option<Piece>> {
         let page_start = page.key.page.start();
         let start = (self.position - page_start) as usize;
@@ -288,19 +291,18 @@ impl Reading {
                     Kind::Checksum,
                     "pages in ram keep failing their checksum; check the memory of this machine",
                 )
-                .with("bucket", &self.want.object.bucket)
-                .with("key", &self.want.object.key));
+                .with("bucket", &self.request.object.bucket)
+                .with("key", &self.request.object.key));
             }
             self.plan_again();
             return Ok(None);
         }
-        if page.see(blocks) && found.contains(blocks) {
+        if page.mark_read(blocks) && found.contains(blocks) {
             self.reservoir.ram.touch(page);
         }
         let tier = match () {
             () if found.contains(blocks) => Tier::Ram,
-            () if page.came_from_nvme(blocks) => Tier::Nvme,
-            () => Tier::Lake,
+            () => page.filled_from(blocks),
         };
         let piece = Piece {
             start: self.position,
@@ -410,7 +412,7 @@ impl Reading {
         self.waited = true;
         let end = self.range.end().min(self.position + BYPASS_BYTES_MAX);
         let range = ByteRange::new(self.position, end)?;
-        self.bypass = Some(Bypass::open(&self.reservoir, self.entry.id, &self.want, range).await?);
+        self.bypass = Some(Bypass::open(&self.reservoir, self.entry.id, &self.request, range).await?);
         Ok(())
     }
 
@@ -419,14 +421,14 @@ impl Reading {
         let Some(bypass) = &mut self.bypass else {
             return Ok(None);
         };
-        let Some(bytes) = bypass.next().await? else {
+        let Some((bytes, tier)) = bypass.next().await? else {
             self.bypass = None;
             return Ok(None);
         };
         let piece = Piece {
             start: self.position,
             bytes,
-            tier: Tier::Lake,
+            tier,
         };
         self.advance(&piece);
         self.planned = self.planned.max(self.position);

@@ -1,10 +1,12 @@
 //! Read-ahead: notices sequential readers and says what to fetch before they ask.
 //!
 //! A pure decision. For each object a few streams are followed: where the next request would start if it were
-//! sequential, and how many in a row were. From the third on, bytes ahead of the reader are fetched. The window doubles whenever the reader
-//! has reached what was fetched for it, and halves when a stream goes away with fetched bytes unread.
+//! sequential, and how many in a row were. From the third on, bytes ahead of the reader are fetched. The
+//! window doubles whenever the reader has reached what was fetched for it, and halves when a stream goes away
+//! with fetched bytes unread.
 //!
-//! Limits: objects and streams that are followed; the window. Fetching ahead is skipped when too much is in flight (see `reservoir.rs`).
+//! Limits: objects and streams that are followed; the window. Fetching ahead is skipped when too much is in
+//! flight (see `reservoir.rs`).
 
 use std::collections::HashMap;
 
@@ -32,14 +34,14 @@ pub(crate) struct ReadAhead {
 #[derive(Debug)]
 struct Streams {
     streams: Vec<Stream>,
-    /// What a new stream starts with: learned from those before.
+    /// The read-ahead that a new stream starts with: learned from those before.
     window_bytes: u64,
     last_request: u64,
 }
 
 #[derive(Debug)]
 struct Stream {
-    /// Where a sequential reader would go on.
+    /// The position where a sequential reader would go on.
     next: u64,
     streak: u32,
     /// Fetched ahead up to here.

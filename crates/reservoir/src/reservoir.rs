@@ -1,8 +1,8 @@
 //! The reservoir: both tiers and the tasks that serve them, behind one object.
 //!
-//! Life cycle: [`Reservoir::open`] recovers the NVMe tier and starts the tasks (fault-in thread, demoter, scrub);
-//! [`Reservoir::shutdown`] ends fills, writes RAM to NVMe while there is time, and closes the disk. Dropping
-//! it without shutdown stops the tasks and loses nothing but warmth.
+//! Life cycle: [`Reservoir::open`] recovers the NVMe tier and starts the tasks (fault-in thread, demoter,
+//! scrub); [`Reservoir::shutdown`] ends fills, writes RAM to NVMe while there is time, and closes the disk.
+//! Dropping it without shutdown stops the tasks and loses nothing but warmth.
 
 mod contents;
 
@@ -17,17 +17,17 @@ use tokio_util::task::TaskTracker;
 
 use crate::arena::FaultIn;
 use crate::demote;
-use crate::eviction::Rounds;
+use crate::eviction::EpochPolicy;
 use crate::fill::Filler;
 use crate::lease::Copies;
 use crate::nvme::{NvmeOptions, NvmeStore};
 use crate::nvme_names::NamedNvme;
-use crate::plan::Plans;
 use crate::ram::RamTier;
-use crate::read::Flights;
+use crate::read::SharedFetches;
 use crate::read_ahead::ReadAhead;
 use crate::scrub::scrub;
 use crate::stats::Counters;
+use crate::working_set::WorkingSets;
 use crate::{ReservoirOptions, ReservoirStats};
 
 pub use contents::{CacheChange, Residency};
@@ -44,7 +44,7 @@ pub struct Reservoir {
     pub(crate) ram: Arc<RamTier>,
     pub(crate) filler: Filler,
     pub(crate) read_ahead: Mutex<ReadAhead>,
-    pub(crate) flights: Flights,
+    pub(crate) shared_fetches: SharedFetches,
     pub(crate) copies: Arc<Copies>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) write_fill_bytes_max: u64,
@@ -54,15 +54,15 @@ pub struct Reservoir {
     _fault_in: FaultIn,
 }
 
-/// The index of the NVMe tier may take one part in this many of the RAM budget beside it, and never less than the minimum: enough for
-/// 200,000 pages of small objects.
+/// The index of the NVMe tier may take one part in this many of the RAM budget beside it, and never less than
+/// the minimum: enough for 200,000 pages of small objects.
 const NVME_INDEX_SHARE: u64 = 4;
 const NVME_INDEX_BYTES_MIN: u64 = 192 << 20;
 
 impl Reservoir {
     /// Opens both tiers; quick, and no memory is touched before it is needed.
     pub async fn open(options: ReservoirOptions) -> Result<Arc<Self>> {
-        let plans = Arc::new(Plans::default());
+        let working_sets = Arc::new(WorkingSets::default());
         let nvme = match options.nvme_bytes {
             0 => None,
             budget_bytes => {
@@ -71,7 +71,7 @@ impl Reservoir {
                     budget_bytes,
                     index_bytes_max: NVME_INDEX_BYTES_MIN.max(options.ram_bytes / NVME_INDEX_SHARE),
                 };
-                let eviction = Rounds::new(Arc::clone(&plans));
+                let eviction = EpochPolicy::new(Arc::clone(&working_sets));
                 let store = NvmeStore::open(nvme, Box::new(eviction)).await?;
                 Some(Arc::new(NamedNvme::new(store, budget_bytes)))
             }
@@ -81,7 +81,7 @@ impl Reservoir {
         let ram = Arc::new(RamTier::new(
             options.ram_bytes,
             store.clone(),
-            plans,
+            working_sets,
             Arc::clone(&counters),
         ));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -99,10 +99,11 @@ impl Reservoir {
             ram,
             filler: Filler::new(
                 nvme.as_ref().map(|nvme| Arc::clone(&nvme.store)),
+                options.fill_silence_max,
                 Arc::clone(&counters),
             ),
             read_ahead: Mutex::new(ReadAhead::new(window_bytes_max)),
-            flights: Flights::default(),
+            shared_fetches: SharedFetches::default(),
             copies: Arc::new(Copies::new(options.ram_bytes, Arc::clone(&counters))),
             counters,
             write_fill_bytes_max: options.write_fill_bytes_max,
@@ -137,6 +138,7 @@ impl Reservoir {
             abandoned_bytes: counters.abandoned_bytes.get(),
             served_ram_bytes: counters.served_ram_bytes.get(),
             served_nvme_bytes: counters.served_nvme_bytes.get(),
+            served_peer_bytes: counters.served_peer_bytes.get(),
             served_lake_bytes: counters.served_lake_bytes.get(),
             fetched_demand_bytes: counters.fetched_demand_bytes.get(),
             fetched_read_ahead_bytes: counters.fetched_read_ahead_bytes.get(),
@@ -146,13 +148,17 @@ impl Reservoir {
             demotions_dropped: counters.demotions_dropped.get(),
             corrupt_ram_blocks: counters.corrupt_ram_blocks.get(),
             corrupt_nvme_blocks: nvme.corrupt_blocks,
+            corrupt_source_blocks: counters.corrupt_source_blocks.get(),
+            fill_fallbacks: counters.fill_fallbacks.get(),
+            fill_timeouts: counters.fill_timeouts.get(),
             scrubbed_blocks: counters.scrubbed_blocks.get(),
             nvme_write_errors: nvme.write_errors,
             nvme_set_aside_files: nvme.set_aside_files,
         }
     }
 
-    /// Ends all work: fills stop, RAM is written to NVMe as far as the deadline allows, the disk is closed. Idempotent.
+    /// Ends all work: fills stop, RAM is written to NVMe as far as the deadline allows, the disk is closed.
+    /// Idempotent.
     pub async fn shutdown(&self, deadline: Duration) {
         let deadline = Instant::now() + deadline;
         self.filler.shutdown().await;

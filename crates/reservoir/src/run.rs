@@ -1,10 +1,10 @@
 //! A run: memory for a whole object in one piece, or in a few large ones.
 //!
-//! An object that is read from its first byte to its last gets a run if there is one, so that its pages lie one after the other
-//! and a client on the host gets one flat view. One larger than a segment lies in whole segments, which a client maps side by side;
-//! pieces start at huge pages. All readers of the object share the run; each page takes its part when it is
-//! filled; parts that nobody took go back when the last reader ends. Runs together are capped, because what they
-//! hold in advance cannot be evicted.
+//! An object that is read from its first byte to its last gets a run if there is one, so that its pages lie
+//! one after the other and a client on the host gets one flat view. One larger than a segment lies in whole
+//! segments, which a client maps side by side; pieces start at huge pages. All readers of the object share
+//! the run; each page takes its part when it is filled; parts that nobody took go back when the last reader
+//! ends. Runs together are capped, because what they hold in advance cannot be evicted.
 
 use std::sync::Arc;
 

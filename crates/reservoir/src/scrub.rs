@@ -1,7 +1,8 @@
 //! The scrub: checks every block in RAM again, once per period.
 //!
-//! RAM that a client maps was checked when it entered; a bit that flips later is found here at the latest. The period is
-//! divided over the shards of the index, so the work is spread out; after each page others get a turn.
+//! RAM that a client maps was checked when it entered; a bit that flips later is found here at the latest.
+//! The period is divided over the shards of the index, so the work is spread out; after each page others get
+//! a turn.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,14 +1,15 @@
 //! A segment: a memfd, mapped once, that holds pages.
 //!
-//! A memfd and not private memory, because clients on the host map the same pages read-only: the file is sealed
-//! against resizing and against new writable mappings once our own exists. One that a client writes to (staging) is sealed
-//! against resizing only. The mapping is aligned to 2 MiB, so that the kernel can back it with huge pages. A fresh segment costs
-//! address space only; [`Segment::fault_in`] gives it memory, which is slow (first touch is ten times slower than a copy).
+//! A memfd and not private memory, because clients on the host map the same pages read-only: the file is
+//! sealed against resizing and against new writable mappings once our own exists. One that a client writes to
+//! (staging) is sealed against resizing only. The mapping is aligned to 2 MiB, so that the kernel can back it
+//! with huge pages. A fresh segment costs address space only; [`Segment::fault_in`] gives it memory, which is
+//! slow (first touch is ten times slower than a copy).
 //!
 //! This module and those below it are the only ones with unsafe code. The rule they share: bytes of a segment
-//! are reached through an extent, which belongs to one owner, and inside it through blocks, which are written by
-//! the one holder of their claim before they are published and never written again after. A segment without extents
-//! (a copy for one lease) is written by its one owner before it is shared.
+//! are reached through an extent, which belongs to one owner, and inside it through blocks, which are written
+//! by the one holder of their claim before they are published and never written again after. A segment
+//! without extents (a copy for one lease) is written by its one owner before it is shared.
 #![allow(
     unsafe_code,
     reason = "mapped memory that is shared between threads and with clients"
@@ -38,7 +39,7 @@ pub struct SegmentId(pub u64);
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
-/// What a client may do with a segment that it maps.
+/// The access of a client to a segment that it maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClientAccess {
     Read,
@@ -59,8 +60,8 @@ pub(crate) struct Segment {
     reserved_bytes: usize,
 }
 
-// SAFETY: the mapping lives as long as the segment and is not bound to a thread; who may touch which bytes of it
-// is decided by extents and claims (see `frame.rs`).
+// SAFETY: the mapping lives as long as the segment and is not bound to a thread; who may touch which bytes of
+// it is decided by extents and claims (see `frame.rs`).
 unsafe impl Send for Segment {}
 // SAFETY: as above; the segment itself has no method that reads or writes through a shared reference.
 unsafe impl Sync for Segment {}
@@ -135,7 +136,8 @@ impl Segment {
             offset <= self.bytes && bytes.len() <= self.bytes - offset,
             "the bytes fit the segment"
         );
-        // SAFETY: the target lies inside the mapping, which nobody else uses (`&mut self`); a borrowed slice cannot overlap it.
+        // SAFETY: the target lies inside the mapping, which nobody else uses (`&mut self`); a borrowed slice
+        // cannot overlap it.
         unsafe {
             let target = self.base.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());
@@ -144,13 +146,15 @@ impl Segment {
 
     /// The first bytes of a segment without extents; at most all of them.
     pub(crate) fn front(&self, bytes: usize) -> &[u8] {
-        // SAFETY: the range lies inside the mapping, and this process writes to such a segment through `&mut` only. The client
-        // of a staging buffer can write to it meanwhile, against the protocol: then the bytes are garbage of its own making. They are only copied,
-        // sent and hashed, and any byte is a valid `u8`.
+        // SAFETY: the range lies inside the mapping, and this process writes to such a segment through `&mut`
+        // only. The client of a staging buffer can write to it meanwhile, against the protocol: then the
+        // bytes are garbage of its own making. They are only copied, sent and hashed, and any byte is a valid
+        // `u8`.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), bytes.min(self.bytes)) }
     }
 
-    /// Gives the memory back to the kernel even while a client has it mapped; possible where clients may write.
+    /// Gives the memory back to the kernel even while a client has it mapped; possible where clients may
+    /// write.
     pub(crate) fn discard(&self) {
         use rustix::fs::FallocateFlags;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -159,11 +163,12 @@ impl Segment {
         }
     }
 
-    /// Gives a part of the segment memory, in huge pages where the kernel allows; returns how many bytes those are. Changes no
-    /// content, so it may run while the segment is in use. A part that begins or ends within a huge page has that one too.
+    /// Gives a part of the segment memory, in huge pages where the kernel allows; returns how many bytes
+    /// those are. Changes no content, so it may run while the segment is in use. A part that begins or ends
+    /// within a huge page has that one too.
     ///
-    /// It goes from the end to the front, because whoever fills the segment meanwhile comes from there, and passes over what has memory already:
-    /// a huge page in the place of small ones costs a copy of them.
+    /// It goes from the end to the front, because whoever fills the segment meanwhile comes from there, and
+    /// passes over what has memory already: a huge page in the place of small ones costs a copy of them.
     pub(crate) fn fault_in(&self, part: Range<usize>) -> usize {
         let mut huge_bytes = 0;
         let first = part.start / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -185,11 +190,13 @@ impl Segment {
     }
 }
 
-/// Whether the last page of a part of a mapping, at most a huge page long, is there: then most of it is, or will be in a moment.
+/// Returns whether the last page of a part of a mapping, at most a huge page long, is there: then most of it
+/// is, or will be in a moment.
 fn has_memory(start: NonNull<u8>, bytes: usize) -> bool {
     let last = bytes.saturating_sub(1) / SMALL_PAGE_BYTES * SMALL_PAGE_BYTES;
     let mut is_there = 0u8;
-    // SAFETY: the page lies in the part that the callers name of their mapping, and one byte is the answer for one page.
+    // SAFETY: the page lies in the part that the callers name of their mapping, and one byte is the answer
+    // for one page.
     let answer = unsafe { libc::mincore(start.as_ptr().add(last).cast(), 1, &raw mut is_there) };
     answer == 0 && is_there & 1 == 1
 }
@@ -224,8 +231,8 @@ impl AsFd for Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: extents hold the segment by `Arc`, so nothing points into the mapping any more; the reserved
-        // addresses include it.
+        // SAFETY: extents hold the segment by `Arc`, so nothing points into the mapping any more; the
+        // reserved addresses include it.
         let result = unsafe { rustix::mm::munmap(self.reserved.as_ptr().cast(), self.reserved_bytes) };
         if let Err(why) = result {
             tracing::error!(%why, "memory segment could not be unmapped");

@@ -1,4 +1,4 @@
-//! Where missing blocks come from: a trait that whoever composes the node implements.
+//! The source of missing blocks: a trait that whoever composes the node implements.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use forebay_core::{ByteRange, Result};
 use futures::stream::BoxStream;
 use tokio::sync::watch;
 
-use crate::ObjectVersion;
+use crate::{ObjectVersion, Tier};
 
-/// How urgent a fetch is. Demand always goes before read-ahead.
+/// The urgency of a fetch. Demand always goes before read-ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// Somebody waits for these bytes.
@@ -20,10 +20,11 @@ pub enum Priority {
     ReadAhead,
 }
 
-/// How urgent a fetch is now. Read-ahead becomes demand as soon as somebody waits for its bytes. Clones share it.
+/// The current urgency of a fetch. Read-ahead becomes demand as soon as somebody waits for its bytes. Clones
+/// share it.
 #[derive(Debug, Clone)]
 pub struct Urgency {
-    /// Whether it was raised; nothing if it was demand from the start.
+    /// Set once it was raised; `None` if it was demand from the start.
     ahead: Option<Arc<watch::Sender<bool>>>,
 }
 
@@ -38,7 +39,7 @@ impl Urgency {
         Self { ahead }
     }
 
-    /// What it is now.
+    /// Returns what it is now.
     #[must_use]
     pub fn now(&self) -> Priority {
         match &self.ahead {
@@ -67,16 +68,54 @@ impl Urgency {
     }
 }
 
-/// Where missing blocks come from: the lake today, the owner peer later. Wired by whoever composes the node.
+/// Bytes on their way from a source.
+#[derive(Debug, Clone)]
+pub struct SourceBlock {
+    /// The bytes, which follow those of the item before.
+    pub bytes: Bytes,
+    /// CRC32C of `bytes` from where they first entered a node. It is compared on arrival, and kept where `bytes`
+    /// are one whole block.
+    pub crc32c: Option<u32>,
+    /// The tier that they came from: [`Tier::Lake`] or [`Tier::Peer`].
+    pub tier: Tier,
+}
+
+impl SourceBlock {
+    /// Bytes of a lake, which has no checksum of ours.
+    #[must_use]
+    pub fn from_lake(bytes: Bytes) -> Self {
+        Self {
+            bytes,
+            crc32c: None,
+            tier: Tier::Lake,
+        }
+    }
+}
+
+/// The bytes of a fetch, in order, in pieces of any size. An error ends the stream.
+pub type SourceStream = BoxStream<'static, Result<SourceBlock>>;
+
+/// The source of missing blocks of a bucket: its lake, or peers in front of it. Given by whoever composes the
+/// node.
 #[async_trait]
 pub trait Source: Send + Sync + fmt::Debug + 'static {
-    /// The bytes of `range` of exactly this version, in order. `Changed` if the object has another version now.
+    /// The bytes of `range` of exactly this version, in order. `Changed` if the object has another version
+    /// now.
     ///
-    /// Retries, deadlines and parallel ranges are the source's business: an error that it returns goes to the readers.
+    /// Retries and parallel ranges are the source's business. A source that is silent for too long is given up
+    /// by the fill.
     async fn fetch(
         &self,
         object: &ObjectVersion,
         range: ByteRange,
         urgency: &Urgency,
-    ) -> Result<BoxStream<'static, Result<Bytes>>>;
+    ) -> Result<SourceStream>;
+
+    /// The source that a fill changes to, at most once: if this one fails, is silent or sends damaged bytes, or if
+    /// a reader joins that may not wait for it. `None` if this one is the last resort.
+    ///
+    /// A reader whose own source is a last resort never waits for a fill from another kind: the fill changes.
+    fn fallback(&self) -> Option<Arc<dyn Source>> {
+        None
+    }
 }

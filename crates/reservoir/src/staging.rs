@@ -1,14 +1,17 @@
 //! The staging arena: memory that clients on the host write to before a put.
 //!
-//! Every buffer is a memfd of its own, given memory in huge pages when it is made, because first touch is ten times slower
-//! than a copy. It is lent to one client at a time; when it comes back it waits for the next client *of the same user*, who finds it in its
-//! page tables already if it is the same process: a memfd keeps its number for life. Who once mapped a memfd can write to it for ever, so
-//! none passes from one user to another.
+//! Every buffer is a memfd of its own, given memory in huge pages when it is made, because first touch is ten
+//! times slower than a copy. It is lent to one client at a time; when it comes back it waits for the next
+//! client *of the same user*, who finds it in its page tables already if it is the same process: a memfd
+//! keeps its number for life. Who once mapped a memfd can write to it for ever, so none passes from one user
+//! to another.
 //!
-//! Life cycle: [`Staging::allocate`] lends a buffer; [`StagingBuffer::freeze`] turns it into the bytes of a put, without a copy; dropping either
-//! gives it back. Idle buffers are discarded when others need the budget.
+//! Life cycle: [`Staging::allocate`] lends a buffer; [`StagingBuffer::freeze`] turns it into the bytes of a
+//! put, without a copy; dropping either gives it back. Idle buffers are discarded when others need the
+//! budget.
 //!
-//! Limits: the bytes of all memfds, lent and idle, stay within the budget. A full arena is `Busy`, and the caller waits or backs off.
+//! Limits: the bytes of all memfds, lent and idle, stay within the budget. A full arena is `Busy`, and the
+//! caller waits or backs off.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -28,11 +31,11 @@ const WASTE_MAX: u64 = 4;
 #[derive(Debug)]
 pub struct Staging {
     budget_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<StagingState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StagingState {
     /// Oldest first.
     idle: Vec<Owned>,
     stats: StagingStats,
@@ -90,9 +93,11 @@ impl Staging {
         self.state.lock().stats
     }
 
-    /// Lends a buffer to a user: `Busy` when the arena is full, `InvalidInput` when the buffer is larger than the arena.
+    /// Lends a buffer to a user: `Busy` when the arena is full, `InvalidInput` when the buffer is larger than
+    /// the arena.
     ///
-    /// Blocks while fresh memory is given to a new memfd (one to two milliseconds for each MiB): not for a thread of the runtime.
+    /// Blocks while fresh memory is given to a new memfd (one to two milliseconds for each MiB): not for a
+    /// thread of the runtime.
     pub fn allocate(self: &Arc<Self>, owner_uid: u32, bytes: u64) -> Result<StagingBuffer> {
         let segment_bytes = segment_bytes_for(bytes)
             .filter(|segment_bytes| *segment_bytes <= self.budget_bytes)
@@ -153,7 +158,7 @@ fn segment_bytes_for(bytes: u64) -> Option<u64> {
     }
 }
 
-impl State {
+impl StagingState {
     /// The smallest idle buffer of the user that fits without much waste.
     fn take_idle(&mut self, uid: u32, bytes: u64) -> Option<Owned> {
         let fits = |owned: &Owned| {
@@ -174,7 +179,8 @@ impl State {
         self.stats.lent_bytes += bytes;
     }
 
-    /// Counts a new memfd as held and lent, and gives the idle ones that must go for it, oldest first; `None` if that is not enough.
+    /// Counts a new memfd as held and lent, and gives the idle ones that must go for it, oldest first; `None`
+    /// if that is not enough.
     fn reserve(&mut self, bytes: u64, budget_bytes: u64) -> Option<Vec<Owned>> {
         if self.stats.lent_bytes + bytes > budget_bytes {
             self.stats.refusals += 1;
@@ -213,7 +219,8 @@ impl StagingBuffer {
         self.owned.as_ref().expect("it is given back in drop only")
     }
 
-    /// The number of the memfd: the same one each time the same memory is lent, so that a client can keep its mapping.
+    /// The number of the memfd: the same one each time the same memory is lent, so that a client can keep its
+    /// mapping.
     #[must_use]
     pub fn id(&self) -> SegmentId {
         self.owned().segment.id()
@@ -243,7 +250,8 @@ impl StagingBuffer {
         self.owned().bytes()
     }
 
-    /// The first `bytes` of it (at most all), where the client wrote them; it is given back when they are dropped.
+    /// The first `bytes` of it (at most all), where the client wrote them; it is given back when they are
+    /// dropped.
     #[must_use]
     pub fn freeze(mut self, bytes: u64) -> Bytes {
         self.bytes = bytes.min(self.bytes);

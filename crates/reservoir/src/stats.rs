@@ -1,4 +1,4 @@
-//! What the reservoir counts.
+//! Counters of the reservoir.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +36,8 @@ pub struct ReservoirStats {
     /// See above.
     pub served_nvme_bytes: u64,
     /// See above.
+    pub served_peer_bytes: u64,
+    /// See above.
     pub served_lake_bytes: u64,
     /// Bytes asked from the source, by demand and by read-ahead.
     pub fetched_demand_bytes: u64,
@@ -53,6 +55,12 @@ pub struct ReservoirStats {
     pub corrupt_ram_blocks: u64,
     /// See above.
     pub corrupt_nvme_blocks: u64,
+    /// Blocks that did not match the checksum that they came with from a source; none was kept.
+    pub corrupt_source_blocks: u64,
+    /// Fills that changed to the fallback of their source.
+    pub fill_fallbacks: u64,
+    /// Fills that gave a silent source up.
+    pub fill_timeouts: u64,
     /// Blocks looked at by the scrub.
     pub scrubbed_blocks: u64,
     /// NVMe writes skipped because the disk was full or failed.
@@ -104,6 +112,7 @@ pub(crate) struct Counters {
     pub(crate) abandoned_bytes: Counter,
     pub(crate) served_ram_bytes: Counter,
     pub(crate) served_nvme_bytes: Counter,
+    pub(crate) served_peer_bytes: Counter,
     pub(crate) served_lake_bytes: Counter,
     pub(crate) fetched_demand_bytes: Counter,
     pub(crate) fetched_read_ahead_bytes: Counter,
@@ -111,6 +120,9 @@ pub(crate) struct Counters {
     pub(crate) evicted_ram_pages: Counter,
     pub(crate) demotions_dropped: Counter,
     pub(crate) corrupt_ram_blocks: Counter,
+    pub(crate) corrupt_source_blocks: Counter,
+    pub(crate) fill_fallbacks: Counter,
+    pub(crate) fill_timeouts: Counter,
     pub(crate) scrubbed_blocks: Counter,
     /// Bytes that writes on their way hold.
     pub(crate) write_fill_bytes: Counter,
@@ -128,6 +140,7 @@ impl Counters {
         match tier {
             Tier::Ram => self.served_ram_bytes.add(bytes),
             Tier::Nvme => self.served_nvme_bytes.add(bytes),
+            Tier::Peer => self.served_peer_bytes.add(bytes),
             Tier::Lake => self.served_lake_bytes.add(bytes),
         }
     }

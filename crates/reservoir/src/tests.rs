@@ -6,21 +6,22 @@ mod contents;
 mod corruption;
 mod domains;
 mod failure;
+mod fill_source;
 mod lease;
 mod mapping;
 mod model;
 mod nvme;
-mod plan;
 mod pressure;
 mod read;
 mod source;
 mod stress;
+mod working_set;
 mod write;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{BucketName, ByteRange, ObjectKey, Result, SystemClock, Version};
+use forebay_core::{BucketName, ByteRange, ObjectKey, Result, Version};
 use futures::TryStreamExt;
 
 use crate::{ObjectVersion, Piece, Reservoir, ReservoirOptions, Source};
@@ -37,7 +38,7 @@ fn options(ram_bytes: u64) -> ReservoirOptions {
         scrub_period: Duration::ZERO,
         read_ahead_bytes_max: 0,
         write_fill_bytes_max: 64 * MIB,
-        clock: Arc::new(SystemClock::new()),
+        fill_silence_max: ReservoirOptions::FILL_SILENCE_DEFAULT,
     }
 }
 

@@ -1,10 +1,10 @@
 //! A write on its way: its bytes are kept aside as pages, and become readable when the lake has the object.
 //!
-//! Whoever writes pushes the same bytes here and to the lake. Nothing about this can fail the write: when the object
-//! is too large or there is no memory, the fill gives up, frees what it has and ignores the rest.
+//! Whoever writes pushes the same bytes here and to the lake. Nothing about this can fail the write: when the
+//! object is too large or there is no memory, the fill gives up, frees what it has and ignores the rest.
 //!
-//! Limits: the size of one object (`write_fill_bytes_max`), and half of the RAM budget for all fills together, because what they
-//! hold cannot be evicted before it is committed.
+//! Limits: the size of one object (`write_fill_bytes_max`), and half of the RAM budget for all fills
+//! together, because what they hold cannot be evicted before it is committed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Fill {
     run: VecDeque<Extent>,
     bytes_hint: Option<u64>,
     pushed_bytes: u64,
-    /// What is counted against the share of all fills.
+    /// Bytes that count against the share of all fills.
     held_bytes: u64,
     given_up: bool,
 }

@@ -133,7 +133,7 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Whether the key may see the bucket in a list of buckets.
+    /// Returns whether the key may see the bucket in a list of buckets.
     pub(crate) fn sees(&self, who: Option<&str>, bucket: &str) -> bool {
         self.allow(who, Some(bucket), Class::Read).is_ok()
     }

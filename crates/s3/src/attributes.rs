@@ -1,6 +1,7 @@
 //! HTTP headers of an object ↔ the attributes that a lake keeps, and tags.
 //!
-//! A lake has no field for `Expires`, so it is kept as user metadata under a reserved name (engine's `metadata_name.rs`).
+//! A lake has no field for `Expires`, so it is kept as user metadata under a reserved name (engine's
+//! `metadata_name.rs`).
 
 use forebay_engine::{Tag, kept_metadata_name, shown_metadata_name};
 use forebay_lake::Attributes;
@@ -31,7 +32,7 @@ pub(crate) struct GivenHeaders {
 }
 
 impl GivenHeaders {
-    /// What the lake keeps.
+    /// Returns what the lake keeps.
     pub(crate) fn into_attributes(self) -> S3Result<Attributes> {
         let mut user = std::collections::BTreeMap::new();
         let mut metadata_bytes = 0;

@@ -1,9 +1,10 @@
 //! A batch: many items in one request, `POST /.forebay/v1/batch`, the way in for clients on other hosts.
 //!
-//! The request takes the same way as any other: guard, signature by `s3s`, which then calls this route. It needs a key; what the key
-//! may read is asked for every item. The body is one frame of `forebay_core::wire`, the answer a stream of frames, described in
-//! docs/formats/batch.md. `batch/item.rs` finds and fetches one item, `batch/ahead.rs` keeps several on their way within a limit of
-//! bytes, `batch/answer.rs` writes them out in order. Nothing is spawned: a client that goes away ends its batch.
+//! The request takes the same way as any other: guard, signature by `s3s`, which then calls this route. It
+//! needs a key; what the key may read is asked for every item. The body is one frame of `forebay_wire`,
+//! the answer a stream of frames, described in docs/formats/batch.md. `batch/item.rs` finds and fetches one
+//! item, `batch/ahead.rs` keeps several on their way within a limit of bytes, `batch/answer.rs` writes them
+//! out in order. Nothing is spawned: a client that goes away ends its batch.
 
 mod ahead;
 mod answer;
@@ -13,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use forebay_core::wire::{
-    self, BATCH_CONTENT_TYPE, BATCH_ITEMS_MAX, BATCH_PATH, FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, Item,
-    READ_TIMEOUT_DEFAULT,
-};
 use forebay_core::{Error, Kind, Result};
 use forebay_engine::Engine;
+use forebay_wire::batch::{BATCH_CONTENT_TYPE, BATCH_PATH, BatchRequest};
+use forebay_wire::{
+    self as wire, BATCH_ITEMS_MAX, FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, Item, READ_TIMEOUT_DEFAULT,
+};
 use futures::StreamExt;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{Extensions, HeaderMap, HeaderValue, Method, Uri};
@@ -36,7 +37,7 @@ pub(crate) use ahead::AHEAD_BYTES_MAX;
 /// The name of the operation in logs and metrics.
 const OPERATION: &str = "Batch";
 
-/// Whether a request is a batch.
+/// Returns whether a request is a batch.
 pub(crate) fn is_batch(method: &Method, uri: &Uri) -> bool {
     method == Method::POST && uri.path() == BATCH_PATH
 }
@@ -100,7 +101,8 @@ impl S3Route for BatchRoute {
     }
 }
 
-/// All of the body, which `s3s` checks against the signature on the way. `service.rs` says what is wrong with one that breaks off.
+/// All of the body, which `s3s` checks against the signature on the way. `service.rs` says what is wrong with
+/// one that breaks off.
 async fn read_body(mut body: Body, headers: &HeaderMap) -> S3Result<BytesMut> {
     const BODY_BYTES_MAX: usize = HEADER_BYTES + FRAME_BYTES_MAX;
     let too_long = || {
@@ -143,9 +145,7 @@ fn parse(body: &[u8]) -> Result<(Vec<Item>, u32)> {
             "the body of a batch is one frame; this one has another length",
         ));
     }
-    let wire::Request::Read { items, timeout_ms } = wire::decode(&header, message)? else {
-        return Err(invalid("the frame of a batch must be a read request"));
-    };
+    let BatchRequest { items, timeout_ms } = wire::decode(&header, message)?;
     if items.len() > BATCH_ITEMS_MAX {
         let error = invalid("a batch has too many items; split it");
         return Err(error

@@ -1,9 +1,9 @@
 //! Bodies: what comes in is counted and must keep moving; what goes out is counted and is whole or cut.
 //!
 //! [`RequestBody`] wraps hyper's body before `s3s` sees it. [`PieceBody`] turns the engine's pieces into an
-//! answer without copying; if a piece fails, the body ends with an error and hyper cuts the connection, so that
-//! a client can never take a short body for a whole one. [`ResponseBody`] is what hyper sends: it holds the
-//! request's permit and ends its context when it is dropped.
+//! answer without copying; if a piece fails, the body ends with an error and hyper cuts the connection, so
+//! that a client can never take a short body for a whole one. [`ResponseBody`] is what hyper sends: it holds
+//! the request's permit and ends its context when it is dropped.
 
 use std::fmt;
 use std::pin::Pin;
@@ -58,8 +58,8 @@ pub(crate) struct RequestBody {
     unread: Unread,
 }
 
-/// Set when a request was answered before its body had been read: the connection must then close gently, or the
-/// client gets a reset instead of the answer.
+/// Set when a request was answered before its body had been read: the connection must then close gently, or
+/// the client gets a reset instead of the answer.
 pub(crate) type Unread = Arc<AtomicBool>;
 
 impl RequestBody {

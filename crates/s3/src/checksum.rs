@@ -83,7 +83,8 @@ impl Algorithm {
             })
     }
 
-    /// What an upload's checksum covers if the client does not say; an error if it cannot be what the client says.
+    /// Returns what an upload's checksum covers if the client does not say; an error if it cannot be what the
+    /// client says.
     pub(crate) fn upload_kind(self, asked: Option<&str>) -> S3Result<ChecksumKind> {
         match (asked, self) {
             (None, Self::Crc64Nvme) | (Some("FULL_OBJECT"), Self::Crc32 | Self::Crc32c | Self::Crc64Nvme) => {
@@ -209,7 +210,7 @@ impl Verifier {
         })
     }
 
-    /// What the headers announced; to be kept if the body turns out so.
+    /// Returns what the headers announced; to be kept if the body turns out so.
     pub(crate) fn announced(&self) -> Vec<ObjectChecksum> {
         self.in_header
             .iter()
@@ -217,7 +218,7 @@ impl Verifier {
             .collect()
     }
 
-    /// Whether more may come after the body.
+    /// Returns whether more may come after the body.
     pub(crate) fn has_trailer(&self) -> bool {
         self.in_trailer.is_some()
     }

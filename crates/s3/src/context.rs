@@ -1,8 +1,8 @@
 //! What one request collects on its way: for the access log, the metrics and the answer.
 //!
-//! The service puts an `Arc<RequestContext>` into the request's extensions; `access.rs` notes who and what, the
-//! operations note errors and an unusual status, bodies count bytes. It ends when the answer's body is dropped, or,
-//! if the client went away before there was an answer, when it is dropped itself.
+//! The service puts an `Arc<RequestContext>` into the request's extensions; `access.rs` notes who and what,
+//! the operations note errors and an unusual status, bodies count bytes. It ends when the answer's body is
+//! dropped, or, if the client went away before there was an answer, when it is dropped itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -118,7 +118,7 @@ impl RequestContext {
         let counter = match tier {
             Tier::Ram => &self.ram_bytes,
             Tier::Nvme => &self.nvme_bytes,
-            Tier::Lake => &self.lake_bytes,
+            Tier::Peer | Tier::Lake => &self.lake_bytes,
         };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }

@@ -63,7 +63,7 @@ impl Cors {
         response
     }
 
-    /// What the answer to an ordinary request must carry, if a page of an allowed origin asked.
+    /// Returns what the answer to an ordinary request must carry, if a page of an allowed origin asked.
     pub(crate) fn answer_headers(&self, method: &Method, headers: &HeaderMap) -> Option<HeaderMap> {
         if self.origins.is_empty() || *method == Method::OPTIONS {
             return None;

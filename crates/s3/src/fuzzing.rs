@@ -1,7 +1,7 @@
 //! Entry points for fuzzing: each takes any bytes and panics if a promise about them does not hold.
 //!
-//! Not part of the API. `fuzz/` drives them with libFuzzer, `tests/fuzz_corpus.rs` with the committed corpus and with
-//! mutations of it. Each entry compares what the real code does with a plain second opinion.
+//! Not part of the API. `fuzz/` drives them with libFuzzer, `fuzzing/tests.rs` with the committed corpus
+//! and with mutations of it. Each entry compares what the real code does with a plain second opinion.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -166,3 +166,6 @@ impl HttpBody for Pieces {
         Poll::Ready(self.0.pop_front().map(|bytes| Ok(Frame::data(bytes))))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,9 @@
 //!
 //! `s3s` 0.14 verifies SigV4 but leaves holes that its users have to close: it takes SigV2, any region, the
 //! `sts` service and presigned URLs of any age, it lets `x-amz-*` headers through that the signature does not
-//! cover (so that a thief of a presigned URL could add some), and it skips signed headers that are not there or
-//! are not UTF-8.
-//! Everything here only refuses; nothing is added to or taken from a request before its signature is verified.
+//! cover (so that a thief of a presigned URL could add some), and it skips signed headers that are not there
+//! or are not UTF-8. Everything here only refuses; nothing is added to or taken from a request before its
+//! signature is verified.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName};
 use http::request::Parts;

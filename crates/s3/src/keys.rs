@@ -32,7 +32,7 @@ pub enum Buckets {
 }
 
 impl Buckets {
-    /// Whether the bucket is among them.
+    /// Returns whether the bucket is among them.
     #[must_use]
     pub fn contains(&self, bucket: &str) -> bool {
         match self {

@@ -1,11 +1,10 @@
 //! The S3 front door: HTTP and SigV4 in, engine calls out.
 //!
-//! One request walks through these files in this order: `server.rs` (connections) → `service.rs` (the pipeline)
-//! → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `small_chunks.rs` (framing of
-//! bodies) → `s3s` (signature, routing,
-//! XML) → `access.rs` (which key may do what) → `edge.rs` → `ops/*.rs` (one file per family of operations)
-//! → `body.rs` (bytes out, counted by tier). A batch (`batch.rs`) leaves this way after the signature. `map.rs` is
-//! the one place where errors become S3 codes.
+//! One request walks through these files in this order: `server.rs` (connections) → `service.rs` (the
+//! pipeline) → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `small_chunks.rs`
+//! (framing of bodies) → `s3s` (signature, routing, XML) → `access.rs` (which key may do what) → `edge.rs` →
+//! `ops/*.rs` (one file per family of operations) → `body.rs` (bytes out, counted by tier). A batch
+//! (`batch.rs`) leaves this way after the signature. `map.rs` is the one place where errors become S3 codes.
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -15,6 +14,7 @@
 //! let keys = Arc::new(AccessKeys::new([AccessKey::full("forebay", "a long secret")]));
 //! let edge = Arc::new(S3Edge::new(engine, S3Options::new(keys)));
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:9000").await.expect("the port is free");
+//! let listener = forebay_net::Listener::tcp(listener);
 //! forebay_s3::serve(listener, edge, tokio_util::sync::CancellationToken::new()).await
 //! # }
 //! ```
@@ -28,6 +28,7 @@ mod checksum;
 mod context;
 mod cors;
 mod edge;
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;

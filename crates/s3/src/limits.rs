@@ -1,10 +1,10 @@
 //! Admission: a hard limit of requests and bytes in flight.
 //!
 //! A request is admitted before anything is read or looked up, and counts until its answer's last byte has
-//! gone (or its connection is lost). What it counts is what it can make the node hold at one time, not what it
-//! moves in all: an upload its size up to a window, everything else a fixed cost. Beyond the limit the answer
-//! is `503 SlowDown` with `Retry-After`, so that clients back off and memory stays bounded. A request that would
-//! count more than the whole limit counts the whole limit, so it comes in when it is alone.
+//! gone (or its connection is lost). What it counts is what it can make the node hold at one time, not what
+//! it moves in all: an upload its size up to a window, everything else a fixed cost. Beyond the limit the
+//! answer is `503 SlowDown` with `Retry-After`, so that clients back off and memory stays bounded. A request
+//! that would count more than the whole limit counts the whole limit, so it comes in when it is alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,8 @@ const READ_COST_BYTES: u64 = 512 << 10;
 /// A part is passed on while it comes in.
 const PART_WINDOW_BYTES: u64 = 16 << 20;
 
-/// A lake's writer cuts a large object into parts of at least this size and at most 10,000 of them, and holds five.
+/// A lake's writer cuts a large object into parts of at least this size and at most 10,000 of them, and holds
+/// five.
 const WRITER_PART_BYTES_MIN: u64 = 16 << 20;
 const WRITER_PARTS_MAX: u64 = 10_000;
 const WRITER_PARTS_HELD: u64 = 5;

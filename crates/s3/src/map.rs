@@ -1,9 +1,9 @@
 //! Engine values in S3's words: the one table from error kinds to S3 codes, and the small conversions.
 //!
 //! An error may name its S3 code itself (context `code`), where the kind says too little: `NoSuchUpload`,
-//! `EntityTooSmall`. What an S3 lake calls its error (context `lake_code`) is passed on only where it is about the
-//! client's request: a wrong key of ours for the lake must not look like a wrong key of the client. Clients see the
-//! message; context and source, which may name the lake, go to the log.
+//! `EntityTooSmall`. What an S3 lake calls its error (context `lake_code`) is passed on only where it is
+//! about the client's request: a wrong key of ours for the lake must not look like a wrong key of the client.
+//! Clients see the message; context and source, which may name the lake, go to the log.
 
 use std::str::FromStr;
 use std::time::SystemTime;

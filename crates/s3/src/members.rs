@@ -9,8 +9,8 @@ use forebay_engine::{Engine, ObjectInfo};
 /// Finds members of archives by name.
 #[async_trait]
 pub trait MemberIndex: fmt::Debug + Send + Sync + 'static {
-    /// Where the member lies in this version of the object; `None` if it has no bytes. `NotFound` if there is no such member, `Changed`
-    /// if the object has another version by now.
+    /// Returns where the member lies in this version of the object; `None` if it has no bytes. `NotFound` if
+    /// there is no such member, `Changed` if the object has another version by now.
     async fn member_range(
         &self,
         engine: &Engine,

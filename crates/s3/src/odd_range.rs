@@ -1,8 +1,8 @@
 //! `Range` headers that S3 ignores and `s3s` refuses.
 //!
 //! S3 answers a range it does not understand (several ranges, other units, backward ranges) with the whole
-//! object. `s3s` has a stricter parser and would answer 400. The header may be covered by the signature, so it
-//! cannot be taken away before `s3s` has verified it. This route therefore catches such requests after the
+//! object. `s3s` has a stricter parser and would answer 400. The header may be covered by the signature, so
+//! it cannot be taken away before `s3s` has verified it. This route therefore catches such requests after the
 //! first pass has verified them, drops the header together with the signature, and sends the rest through a
 //! second service; the verified key goes along in the request's context, which no client can reach.
 
@@ -22,7 +22,7 @@ pub(crate) struct OddRange {
     pub(crate) second: S3Service,
 }
 
-/// Whether S3 would ignore this header.
+/// Returns whether S3 would ignore this header.
 pub(crate) fn is_odd(headers: &HeaderMap) -> bool {
     let Some(range) = headers.get(RANGE) else {
         return false;
@@ -58,7 +58,7 @@ impl S3Route for OddRange {
         (method == Method::GET || method == Method::HEAD) && is_odd(headers)
     }
 
-    /// Who may do this is decided by the second pass; here only the verified name is kept.
+    /// Returns who may do this is decided by the second pass; here only the verified name is kept.
     async fn check_access(&self, request: &mut S3Request<Body>) -> S3Result<()> {
         let Some(context) = RequestContext::of(&request.extensions) else {
             return Err(s3_error!(InternalError, "the request has no context"));

@@ -34,8 +34,6 @@ pub struct S3Options {
     pub header_bytes_max: usize,
     /// After shutdown begins, requests get so long to finish before their connections are cut.
     pub shutdown_deadline: Duration,
-    /// TCP congestion control of accepted connections (`cubic`, `bbr` …); `None` leaves the system's choice.
-    pub tcp_congestion: Option<String>,
     /// Finds members of archives for batches; `None` refuses such items.
     pub members: Option<Arc<dyn MemberIndex>>,
     /// Told about every finished request.
@@ -58,7 +56,6 @@ impl S3Options {
             body_idle_timeout: Duration::from_secs(60),
             header_bytes_max: 32 << 10,
             shutdown_deadline: Duration::from_secs(20),
-            tcp_congestion: None,
             members: None,
             observer: None,
         }

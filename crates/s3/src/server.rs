@@ -1,8 +1,9 @@
 //! Connections: accept, limit, serve HTTP/1.1, and end in order.
 //!
-//! The accept loop owns all connection tasks through a tracker. On shutdown it stops accepting, lets requests
+//! The listener yields connections whose TLS handshake, if there is one, is done (`forebay_net`). The accept loop owns all connection tasks through a tracker. On shutdown it stops accepting, lets requests
 //! in flight finish, and cuts what is left after the deadline. A connection beyond the limit waits in the
-//! listen queue. A peer that stops reading is cut after the idle timeout, so that it cannot hold leased pages.
+//! listen queue. A peer that stops reading is cut after the idle timeout, so that it cannot hold leased
+//! pages.
 
 use std::io;
 use std::pin::Pin;
@@ -11,12 +12,13 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::Result;
+use forebay_net::{Listener, Stream};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
@@ -28,12 +30,13 @@ use crate::body::Unread;
 /// After an accept failure (too many open files …) wait so long before trying again.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// Bytes that are gathered before they are written to the socket: one piece of the reservoir, so that it goes out right after
-/// it was checked.
+/// Bytes that are gathered before they are written to the socket: one piece of the reservoir, so that it goes
+/// out right after it was checked.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What the kernel may hold for a peer on this host. Left alone it grows to megabytes for each connection, together more than the CPU's cache holds, and
-/// the peer then takes from memory what it could have had from the cache. Towards other hosts the kernel decides: distance needs long queues.
+/// What the kernel may hold for a peer on this host. Left alone it grows to megabytes for each connection,
+/// together more than the CPU's cache holds, and the peer then takes from memory what it could have had from
+/// the cache. Towards other hosts the kernel decides: distance needs long queues.
 const LOCAL_SEND_BYTES: usize = 256 << 10;
 
 /// What a client may still send after it was refused, so that it gets to read why.
@@ -43,10 +46,7 @@ const LINGER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Serves the edge on this listener until `shutdown` is cancelled; returns when all connections have ended.
 ///
 /// Cancel-safe in the sense that dropping the future closes the listener; connections then end on their own.
-pub async fn serve(listener: TcpListener, edge: Arc<S3Edge>, shutdown: CancellationToken) -> Result<()> {
-    if let Some(name) = &edge.options.tcp_congestion {
-        set_congestion(&listener, name)?;
-    }
+pub async fn serve(mut listener: Listener, edge: Arc<S3Edge>, shutdown: CancellationToken) -> Result<()> {
     let places = Arc::new(Semaphore::new(edge.options.connections_max));
     let tracker = TaskTracker::new();
     let cut = CancellationToken::new();
@@ -60,7 +60,7 @@ pub async fn serve(listener: TcpListener, edge: Arc<S3Edge>, shutdown: Cancellat
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _peer)) => {
+            Ok(stream) => {
                 let connection = connection(stream, Arc::clone(&edge), shutdown.clone(), cut.clone());
                 tracker.spawn(async move {
                     connection.await;
@@ -89,16 +89,6 @@ pub async fn serve(listener: TcpListener, edge: Arc<S3Edge>, shutdown: Cancellat
     Ok(())
 }
 
-fn set_congestion(listener: &TcpListener, name: &str) -> Result<()> {
-    let socket = socket2::SockRef::from(listener);
-    socket.set_tcp_congestion(name.as_bytes()).map_err(|error| {
-        let message = "cannot set the TCP congestion control; see net.ipv4.tcp_available_congestion_control";
-        Error::new(Kind::InvalidInput, message)
-            .with("tcp_congestion", name)
-            .caused_by(error)
-    })
-}
-
 /// Keeps the queue towards a peer on this host short.
 fn shorten_queue(stream: &TcpStream) {
     let is_local =
@@ -112,16 +102,10 @@ fn shorten_queue(stream: &TcpStream) {
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    edge: Arc<S3Edge>,
-    shutdown: CancellationToken,
-    cut: CancellationToken,
-) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "cannot set TCP_NODELAY");
+async fn connection(stream: Stream, edge: Arc<S3Edge>, shutdown: CancellationToken, cut: CancellationToken) {
+    if let Some(socket) = stream.tcp() {
+        shorten_queue(socket);
     }
-    shorten_queue(&stream);
     let unread = Unread::default();
     let io = Unstalled::new(stream, edge.options.body_idle_timeout, Arc::clone(&unread));
     let io = TokioIo::new(io);
@@ -155,10 +139,11 @@ async fn connection(
 
 /// A stream whose writes fail when the peer has not read for too long, and that closes gently.
 ///
-/// A socket that is closed with unread bytes in it sends a reset, which can overtake the answer. So when a body was
-/// left unread (a refused PUT), closing first ends our direction and then reads on for a moment and throws away.
+/// A socket that is closed with unread bytes in it sends a reset, which can overtake the answer. So when a
+/// body was left unread (a refused PUT), closing first ends our direction and then reads on for a moment and
+/// throws away.
 struct Unstalled {
-    stream: TcpStream,
+    stream: Stream,
     timeout: Duration,
     /// Made at the first write that has to wait.
     stall: Option<Pin<Box<Sleep>>>,
@@ -175,7 +160,7 @@ struct Linger {
 }
 
 impl Unstalled {
-    fn new(stream: TcpStream, timeout: Duration, unread: Unread) -> Self {
+    fn new(stream: Stream, timeout: Duration, unread: Unread) -> Self {
         Self {
             stream,
             timeout,
@@ -204,7 +189,7 @@ impl Unstalled {
         Poll::Ready(())
     }
 
-    fn watch(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn watch<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.is_waiting = false;
             return written;
@@ -256,7 +241,9 @@ impl AsyncWrite for Unstalled {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        // TLS keeps the end of an answer in a buffer of its own, so its flush can stall as a write can.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.watch(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -275,6 +262,8 @@ impl AsyncWrite for Unstalled {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! The pipeline that every request walks through, and the [`S3Edge`] that owns it.
 //!
-//! Admission, CORS, guard, `s3s`, finishing touches. All answers, also refusals, get a request id and count in
-//! the access log; nothing here spawns a task, so a client that goes away ends its request.
+//! Admission, CORS, guard, `s3s`, finishing touches. All answers, also refusals, get a request id and count
+//! in the access log; nothing here spawns a task, so a client that goes away ends its request.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl S3Edge {
         }
     }
 
-    /// What is in flight now.
+    /// Returns what is in flight now.
     #[must_use]
     pub fn in_flight(&self) -> InFlight {
         self.admission.in_flight()
@@ -119,7 +119,8 @@ impl S3Edge {
             response.headers_mut().insert(REQUEST_ID, id);
         }
         if unread.load(Ordering::Relaxed) {
-            // The connection ends after this; a client that pools connections must not send another request on it.
+            // The connection ends after this; a client that pools connections must not send another request
+            // on it.
             response
                 .headers_mut()
                 .insert(CONNECTION, HeaderValue::from_static("close"));
@@ -196,7 +197,8 @@ fn builder(api: Api, rules: &AccessRules) -> S3ServiceBuilder {
     builder
 }
 
-/// What is known about a request's body before it is read. A copy may pass its bytes through this node as well.
+/// Returns what is known about a request's body before it is read. A copy may pass its bytes through this
+/// node as well.
 fn load<B>(request: &Request<B>) -> Load {
     let headers = request.headers();
     let length = headers

@@ -1,8 +1,9 @@
 //! Cuts the chunks of an aws-chunked body to a size that may be held in memory.
 //!
-//! `s3s` collects a whole chunk before it hands it on, and some SDKs (Rust, CRT) send their whole body as one chunk, so
-//! a large PUT would be held in memory whole. An unsigned chunk is cut into small ones here, as its bytes come in; a
-//! signed one cannot be cut, so one that is too large is refused. Only the framing changes, never a byte of the body.
+//! `s3s` collects a whole chunk before it hands it on, and some SDKs (Rust, CRT) send their whole body as one
+//! chunk, so a large PUT would be held in memory whole. An unsigned chunk is cut into small ones here, as its
+//! bytes come in; a signed one cannot be cut, so one that is too large is refused. Only the framing changes,
+//! never a byte of the body.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -47,7 +48,7 @@ impl fmt::Display for ChunkFault {
 
 impl std::error::Error for ChunkFault {}
 
-/// Whether a request says that its body is aws-chunked.
+/// Returns whether a request says that its body is aws-chunked.
 pub(crate) fn is_chunked(headers: &HeaderMap) -> bool {
     headers
         .get("x-amz-content-sha256")

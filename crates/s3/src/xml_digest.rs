@@ -1,8 +1,8 @@
 //! `Content-MD5` of documents: the XML bodies of `DeleteObjects`, tags and completions.
 //!
-//! Object bytes are compared with their digest on their way to the lake. A document is read whole by `s3s`, which does
-//! not look at the header, so it passes through here: at its end the body fails if it is not what the client meant,
-//! and the request is answered with `BadDigest` before anything is done.
+//! Object bytes are compared with their digest on their way to the lake. A document is read whole by `s3s`,
+//! which does not look at the header, so it passes through here: at its end the body fails if it is not what
+//! the client meant, and the request is answered with `BadDigest` before anything is done.
 
 use std::fmt;
 use std::pin::Pin;
@@ -48,7 +48,7 @@ pub(crate) fn wanted(parts: &Parts) -> Result<Option<[u8; 16]>, Refusal> {
     digest(&parts.headers)
 }
 
-/// Whether the body is a document: a POST, or a PUT of something other than an object or part.
+/// Returns whether the body is a document: a POST, or a PUT of something other than an object or part.
 fn is_document(method: &Method, query: &str) -> bool {
     let names_a_setting = || {
         let mut names = query.split('&').filter_map(|pair| pair.split('=').next());

@@ -7,14 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fixture::{Call, Reply, Server};
-use forebay_core::wire::{
-    self, BATCH_ITEMS_MAX, BATCH_PATH, BatchDecoder, BatchEvent, BatchItem, Failure, Item, ItemRange,
-    ObjectName, Request, Sources,
-};
 use forebay_core::{ByteRange, Error, Kind, Result};
 use forebay_engine::{Engine, ObjectInfo};
 use forebay_lake::{Fault, FaultHook, Faulty, MemoryLake, Operation};
 use forebay_s3::{Access, AccessKey, Buckets, MemberIndex};
+use forebay_wire::batch::{BATCH_PATH, BatchDecoder, BatchEvent, BatchItem, BatchRequest};
+use forebay_wire::session;
+use forebay_wire::{self as wire, BATCH_ITEMS_MAX, Failure, Item, ItemRange, ObjectName, Sources};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -36,7 +35,7 @@ fn whole(key: &str) -> Item {
 
 fn frame(items: Vec<Item>) -> Vec<u8> {
     let mut frame = Vec::new();
-    let request = Request::Read { items, timeout_ms: 0 };
+    let request = BatchRequest { items, timeout_ms: 0 };
     wire::encode(&request, &mut frame).unwrap();
     frame
 }
@@ -251,7 +250,7 @@ async fn bad_frames_are_the_clients_error() {
     let mut longer = good.clone();
     longer.push(0);
     let mut ping = Vec::new();
-    wire::encode(&Request::Ping, &mut ping).unwrap();
+    wire::encode(&session::Request::Ping, &mut ping).unwrap();
     let mut future = good.clone();
     future[4] = 99;
     let huge = b"FBAY\x01\0\0\0\xff\xff\xff\xff\0\0\0\0".to_vec();
@@ -379,7 +378,8 @@ async fn an_item_that_breaks_off_says_so_and_the_next_one_is_whole() {
     let lake = Faulty::new(memory, 1);
     let server = Server::start_on(Arc::new(lake.clone()), |_| {}).await;
     assert_eq!(bytes_of(&batch(&server, vec![whole("small")]).await[0]), b"fine");
-    // The object is replaced in its middle, long after the answer has begun: the lake is read in steps of 1 MiB.
+    // The object is replaced in its middle, long after the answer has begun: the lake is read in steps of 1
+    // MiB.
     let replace = writer.call("PUT", "/bucket/large").body(b"short");
     for step in 0..7 {
         let call = (step == 6).then(|| replace.clone());
@@ -413,7 +413,7 @@ async fn an_item_that_takes_too_long_fails_alone() {
     let mut request = Vec::new();
     let items = vec![whole("slow"), whole("quick")];
     wire::encode(
-        &Request::Read {
+        &BatchRequest {
             items,
             timeout_ms: 200,
         },

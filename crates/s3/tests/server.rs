@@ -1,4 +1,5 @@
-//! The server around the operations: overload, CORS, broken reads, shutdown, hostile bytes, the access log's numbers.
+//! The server around the operations: overload, CORS, broken reads, shutdown, hostile bytes, the access log's
+//! numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -11,9 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fixture::Server;
-use forebay_core::Kind;
+use forebay_core::{Kind, SystemClock};
 use forebay_lake::{Fault, Faulty, MemoryLake, Operation};
+use forebay_net::{ClientTls, Connector, Listener, ServerTls, TlsFiles};
 use forebay_s3::{RequestEnd, S3Observer};
+use forebay_testkit::Authority;
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -229,6 +232,67 @@ async fn shutdown_cuts_what_does_not_end() {
     server.shutdown.cancel();
     server.served.await.unwrap().unwrap();
     assert_eq!(server.edge.in_flight().requests, 0);
+}
+
+/// Serves the edge of a server on a listener in memory too.
+fn in_memory(server: &Server, tls: Option<Arc<ServerTls>>) -> Connector {
+    let (listener, connector) = Listener::in_memory();
+    let listener = match tls {
+        Some(tls) => listener.with_tls(tls),
+        None => listener,
+    };
+    let served = forebay_s3::serve(listener, Arc::clone(&server.edge), server.shutdown.clone());
+    tokio::spawn(served);
+    connector
+}
+
+#[tokio::test]
+async fn requests_are_served_without_a_network() {
+    let server = Server::start().await;
+    server.put("a", b"hello").await;
+    let mut stream = in_memory(&server, None).connect("node", 1).await.unwrap();
+    let wire = server.call("GET", "/bucket/a").wire();
+    stream.write_all(&wire).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 200") && answer.ends_with("hello"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_peer_that_stops_reading_is_cut_also_where_tls_holds_the_rest_back() {
+    let server = Server::start_with(|options| options.body_idle_timeout = Duration::from_millis(200)).await;
+    // More than the connection in memory takes, by less than the buffer of TLS.
+    let bytes = 290 << 10;
+    server.put("a", &vec![5; bytes]).await;
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new());
+    let (cert, key) = authority.node().write(folder.path(), "node");
+    let files = TlsFiles {
+        cert,
+        key,
+        client_ca: None,
+    };
+    let tls = ServerTls::load(files, Arc::new(SystemClock::new())).unwrap();
+    let trust = ClientTls {
+        ca: Some(authority.write(folder.path())),
+        ..ClientTls::default()
+    };
+    let connector = in_memory(&server, Some(tls)).with_tls(Arc::new(trust.config().unwrap()));
+    let mut stream = connector.connect("localhost", 1).await.unwrap();
+    stream
+        .write_all(&server.call("GET", "/bucket/a").wire())
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer));
+    assert!(
+        read.await.expect("the connection has ended").is_err(),
+        "it was not closed in order"
+    );
+    assert!(answer.len() < bytes, "{}", answer.len());
 }
 
 async fn raw(server: &Server, bytes: &[u8]) -> Vec<u8> {

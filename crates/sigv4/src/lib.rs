@@ -1,18 +1,19 @@
-//! AWS Signature Version 4, the pure part: from what is sent to the `Authorization` header. No I/O, no clock, no HTTP types.
+//! AWS Signature Version 4, the pure part: from what is sent to the `Authorization` header. No I/O, no clock,
+//! no HTTP types.
 //!
-//! Everything that is passed in is signed: method, path and query exactly as they go over the wire, and every header. Deriving a key costs
-//! four HMACs, so a [`DayKey`] can be kept for its day.
+//! Everything that is passed in is signed: method, path and query exactly as they go over the wire, and every
+//! header. Deriving a key costs four HMACs, so a [`SigningKey`] can be kept for its day.
 //!
 //! ```
-//! use forebay_sigv4::{DayKey, ToSign};
+//! use forebay_sigv4::{SigningKey, CanonicalRequest};
 //!
-//! let key = DayKey::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1");
+//! let key = SigningKey::new("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "20130524", "us-east-1");
 //! let headers = [
 //!     ("host", "examplebucket.s3.amazonaws.com"),
 //!     ("x-amz-content-sha256", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
 //!     ("x-amz-date", "20130524T000000Z"),
 //! ];
-//! let what = ToSign { method: "GET", path: "/", query: "max-keys=2&prefix=J", headers: &headers, payload: headers[1].1 };
+//! let what = CanonicalRequest { method: "GET", path: "/", query: "max-keys=2&prefix=J", headers: &headers, payload: headers[1].1 };
 //! let value = key.authorization("20130524T000000Z", &what);
 //! assert!(value.ends_with("Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7"));
 //! ```
@@ -24,9 +25,9 @@ use sha2::{Digest, Sha256};
 /// Says that the body is not part of the signature.
 pub const UNSIGNED_PAYLOAD: &str = "UNSIGNED-PAYLOAD";
 
-/// What is signed, as it goes over the wire.
+/// The signed request, as it goes over the wire.
 #[derive(Debug, Clone, Copy)]
-pub struct ToSign<'a> {
+pub struct CanonicalRequest<'a> {
     /// `GET` …
     pub method: &'a str,
     /// Percent-encoded.
@@ -41,13 +42,13 @@ pub struct ToSign<'a> {
 
 /// The key of one day and region.
 #[derive(Clone)]
-pub struct DayKey {
+pub struct SigningKey {
     id: String,
     scope: String,
     key: [u8; 32],
 }
 
-impl DayKey {
+impl SigningKey {
     /// Derives it; `day` is `YYYYMMDD`.
     #[must_use]
     pub fn new(id: &str, secret: &str, day: &str, region: &str) -> Self {
@@ -64,7 +65,7 @@ impl DayKey {
 
     /// The value of the `Authorization` header; `date` is `YYYYMMDDThhmmssZ` of the key's day.
     #[must_use]
-    pub fn authorization(&self, date: &str, what: &ToSign<'_>) -> String {
+    pub fn authorization(&self, date: &str, what: &CanonicalRequest<'_>) -> String {
         let (names, lines) = canonical_headers(what.headers);
         let canonical = format!(
             "{}\n{}\n{}\n{lines}\n{names}\n{}",
@@ -123,15 +124,15 @@ mod tests {
     const DATE: &str = "20130524T000000Z";
     const HOST: (&str, &str) = ("host", "examplebucket.s3.amazonaws.com");
 
-    fn signed(what: &ToSign<'_>) -> String {
+    fn signed(what: &CanonicalRequest<'_>) -> String {
         let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
-        DayKey::new("AKIAIOSFODNN7EXAMPLE", secret, "20130524", "us-east-1").authorization(DATE, what)
+        SigningKey::new("AKIAIOSFODNN7EXAMPLE", secret, "20130524", "us-east-1").authorization(DATE, what)
     }
 
     #[test]
     fn get_object_has_the_signature_of_the_reference() {
         let payload = sha256_hex(b"");
-        let what = ToSign {
+        let what = CanonicalRequest {
             method: "GET",
             path: "/test.txt",
             query: "",
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn put_object_has_the_signature_of_the_reference() {
         let payload = sha256_hex(b"Welcome to Amazon S3.");
-        let what = ToSign {
+        let what = CanonicalRequest {
             method: "PUT",
             path: "/test%24file.text",
             query: "",

@@ -1,7 +1,8 @@
 //! The corpus of a fuzz target as an ordinary test.
 //!
-//! Every file of `fuzz/corpus/<target>/` is played, then mutations of the files: always the same ones, so that a failure
-//! is there again in the next run. What a long run of libFuzzer finds is added to the corpus and so stays found.
+//! Every file of `fuzz/corpus/<target>/` is played, then mutations of the files: always the same ones, so
+//! that a failure is there again in the next run. What a long run of libFuzzer finds is added to the corpus
+//! and so stays found.
 
 use std::path::Path;
 

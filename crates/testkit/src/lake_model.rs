@@ -1,8 +1,8 @@
 //! Random operations on a lake and on the reference in memory; after each, both must say the same.
 //!
-//! The seed fixes the whole run, so a failure names the seed and the step to go back to. Keys come from a small
-//! pool, so that operations meet each other; none of them is the folder of another, because a folder lake cannot
-//! hold both.
+//! The seed fixes the whole run, so a failure names the seed and the step to go back to. Keys come from a
+//! small pool, so that operations meet each other; none of them is the folder of another, because a folder
+//! lake cannot hold both.
 
 use std::sync::Arc;
 
@@ -24,8 +24,8 @@ const POOL: [&str; 14] = [
 
 /// Runs `steps` random operations on `lake`, which must be empty, and on a [`MemoryLake`].
 ///
-/// Both must give the same bytes, attributes, versions, listings and kinds of errors, so `lake` must have exact
-/// ETags. Panics at the first difference.
+/// Both must give the same bytes, attributes, versions, listings and kinds of errors, so `lake` must have
+/// exact ETags. Panics at the first difference.
 pub async fn lake_model(lake: Arc<dyn Lake>, seed: u64, steps: usize) {
     let mut model = Model {
         lake,
@@ -317,7 +317,7 @@ impl Model {
     }
 }
 
-/// What must be equal of an object's metadata: all but the time.
+/// Metadata of an object that must be equal: all but the time.
 type Described = (u64, forebay_core::Version, Attributes);
 
 fn describe(meta: ObjectMeta) -> Described {

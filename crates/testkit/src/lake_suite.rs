@@ -1,8 +1,8 @@
 //! The behaviour that every lake shares, as small named checks.
 //!
-//! Each check has a key prefix of its own, so a suite can run on a store that holds other things, and twice. All
-//! checks run even if some fail; the suite then panics with the names of those that did (their messages are
-//! printed as they happen). Where stores differ, [`LakeTraits`] says what to expect.
+//! Each check has a key prefix of its own, so a suite can run on a store that holds other things, and twice.
+//! All checks run even if some fail; the suite then panics with the names of those that did (their messages
+//! are printed as they happen). Where stores differ, [`LakeTraits`] says what to expect.
 
 mod conditions;
 mod copies;
@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 
 use crate::read_all;
 
-/// What a lake promises beyond the common ground.
+/// Promises of a lake beyond the common ground.
 #[derive(Debug, Clone, Copy)]
 pub struct LakeTraits {
     /// ETags are MD5 (of the bytes, or of the parts' MD5s), as on S3.
@@ -78,12 +78,12 @@ pub async fn lake_suite(lake: Arc<dyn Lake>, traits: LakeTraits) {
     let run = format!("suite-{:08x}", fastrand::u32(..));
     let mut failed = Vec::new();
     for (name, check) in CHECKS {
-        let bench = Bench {
+        let fixture = LakeFixture {
             lake: Arc::clone(&lake),
             traits,
             prefix: format!("{run}/{name}/"),
         };
-        if AssertUnwindSafe(check(bench)).catch_unwind().await.is_err() {
+        if AssertUnwindSafe(check(fixture)).catch_unwind().await.is_err() {
             failed.push(*name);
         }
     }
@@ -96,11 +96,11 @@ pub async fn lake_suite(lake: Arc<dyn Lake>, traits: LakeTraits) {
     );
 }
 
-type Check = fn(Bench) -> BoxFuture<'static, ()>;
+type Check = fn(LakeFixture) -> BoxFuture<'static, ()>;
 
 macro_rules! checks {
     ($($module:ident: $($name:ident)+;)+) => {
-        &[$($((stringify!($name), |bench| $module::$name(bench).boxed())),+),+]
+        &[$($((stringify!($name), |fixture| $module::$name(fixture).boxed())),+),+]
     };
 }
 
@@ -133,15 +133,15 @@ const CHECKS: &[(&str, Check)] = checks! {
         completion_may_be_conditional;
 };
 
-/// What a check works with: the lake, and keys that are only its own.
+/// The lake that a check works with, and a prefix for keys that are only its own.
 #[derive(Clone)]
-struct Bench {
+struct LakeFixture {
     lake: Arc<dyn Lake>,
     traits: LakeTraits,
     prefix: String,
 }
 
-impl Bench {
+impl LakeFixture {
     fn key(&self, name: &str) -> ObjectKey {
         ObjectKey::new(&format!("{}{name}", self.prefix)).unwrap()
     }

@@ -1,7 +1,8 @@
 //! Suites and fakes that the tests of all crates share; no product code depends on it.
 //!
-//! [`lake_suite`] runs the same behaviour checks on every lake, [`lake_model`] runs random operations against the
-//! reference lake in memory, [`until`] waits for a state instead of for a time, [`PeakMemory`] measures.
+//! [`lake_suite`] runs the same behaviour checks on every lake, [`lake_model`] runs random operations against
+//! the reference lake in memory, [`until`] waits for a state instead of for a time, [`PeakMemory`] measures,
+//! [`Authority`] makes certificates.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -17,6 +18,7 @@
     reason = "a check that fails panics: that is what it is for"
 )]
 
+mod authority;
 mod bytes_of;
 mod corpus;
 mod lake_model;
@@ -24,6 +26,7 @@ mod lake_suite;
 mod peak_memory;
 mod until;
 
+pub use authority::{Authority, Identity};
 pub use bytes_of::{patterned, read_all};
 pub use corpus::replay_corpus;
 pub use lake_model::lake_model;

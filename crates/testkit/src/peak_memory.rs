@@ -1,8 +1,9 @@
-//! How much memory something takes, as the kernel counts it.
+//! Peak memory of a piece of work, as the kernel counts it.
 
 use std::fs;
 
-/// Measures the most memory that this process has from `start` on. Only means something if nothing else runs in the process meanwhile.
+/// Measures the most memory that this process has from `start` on. Only means something if nothing else runs
+/// in the process meanwhile.
 #[derive(Debug)]
 pub struct PeakMemory {
     before: u64,
@@ -19,7 +20,7 @@ impl PeakMemory {
         }
     }
 
-    /// How much more than in the beginning there was at some time.
+    /// Returns how much more than in the beginning there was at some time.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         resident_max().saturating_sub(self.before)

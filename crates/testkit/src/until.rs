@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// How long a state may take to come; far longer than any test machine needs.
+/// Time limit for a state to come; far longer than any test machine needs.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// How often the state is looked at.
+/// Interval between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Waits until `condition` holds; panics with `what` if it does not within 30 seconds.

@@ -65,10 +65,12 @@ def load(state_dict: dict[str, Any], checkpoint_id: str | os.PathLike[str], **op
         options: Those of `StorageReader` and of PyTorch's `load`, together.
 
     """
-    ours = {name: options.pop(name) for name in ("step", "generation", "node", "thread_count") if name in options}
+    ours = {name: options.pop(name) for name in _OF_READER if name in options}
     _dcp.load(state_dict, storage_reader=StorageReader(checkpoint_id, **ours), **options)
 
 
+#: Options of `StorageReader`.
+_OF_READER = ("step", "generation", "node", "thread_count", "allow_pickle")
 #: Options that PyTorch takes, not the writer.
 _OF_PYTORCH = {"planner", "process_group", "async_checkpointer_type", "use_collectives", "async_stager"}
 

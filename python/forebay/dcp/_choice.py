@@ -11,10 +11,10 @@ import functools
 import os
 from typing import Any
 
-from forebay.dcp._reader import StorageReader
+from forebay.dcp._reader import ALLOW_PICKLE_VARIABLE, StorageReader, pickle_is_allowed
 from forebay.dcp._where import SCHEME
 from forebay.dcp._writer import StorageWriter
-from forebay.errors import NotFoundError
+from forebay.errors import NotFoundError, UnsupportedError
 
 #: Where PyTorch uses its choice.
 _USERS = ("_storage_utils", "state_dict_saver", "state_dict_loader")
@@ -45,13 +45,19 @@ def _before(choose: Any) -> Any:
 
 
 def _reader(checkpoint_id: str | os.PathLike[str]) -> StorageReader | None:
-    """Our reader, or nothing if PyTorch's own files lie at the id, from before."""
+    """Our reader, or nothing if PyTorch's own files lie at the id and their pickles may be loaded."""
     reader = StorageReader(checkpoint_id)
     try:
         _ = reader.step
     except NotFoundError:
         name = f"{os.fspath(checkpoint_id).removeprefix(SCHEME).rstrip('/')}/.metadata"
-        if reader.link.node.exists(name):
-            return None
-        raise
+        if not reader.link.node.exists(name):
+            raise
+        if not pickle_is_allowed():
+            message = (
+                "PyTorch itself wrote this checkpoint, and its .metadata is a pickle, which can run any code: set "
+                f"{ALLOW_PICKLE_VARIABLE}=1 if you trust who wrote it, or give storage_reader=FsspecReader(id)"
+            )
+            raise UnsupportedError(message, [("object", name)]) from None
+        return None
     return reader

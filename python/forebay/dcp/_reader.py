@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader as _Base
 
 from forebay import _native
-from forebay._restore import Restore
+from forebay._restore import Restore, refused_pickle
 from forebay._state import Node as TreeNode
 from forebay._tensors import NAMES, Shard, Target, targets
 from forebay._windows import LATER_BYTES_MIN, read
@@ -39,6 +39,14 @@ from forebay.node import Node
 #: Bytes of tensors that have another type in the state than in the step, at a time.
 CONVERT_BYTES_MAX = 256 << 20
 
+#: Set to `1`, entries that are pickles are loaded without `allow_pickle=True`: for programs that only give an id.
+ALLOW_PICKLE_VARIABLE = "FOREBAY_ALLOW_PICKLE"
+
+
+def pickle_is_allowed() -> bool:
+    """Return whether the environment says that whoever wrote the checkpoints is trusted."""
+    return os.environ.get(ALLOW_PICKLE_VARIABLE) == "1"
+
 
 class StorageReader(_Base):
     """Loads steps of a run by PyTorch's DCP, whether DCP saved them or `forebay.Checkpoints`.
@@ -49,6 +57,8 @@ class StorageReader(_Base):
         generation: The generation of the step; by default the highest.
         node: The node, or its address; by default that of this host.
         thread_count: Threads that read; by default one for each core.
+        allow_pickle: Load entries that were saved as pickles, which can run any code. By default only if the
+            environment variable `FOREBAY_ALLOW_PICKLE` is `1`.
 
     """
 
@@ -60,10 +70,12 @@ class StorageReader(_Base):
         generation: int | None = None,
         node: Node | str | None = None,
         thread_count: int | None = None,
+        allow_pickle: bool | None = None,
     ) -> None:
         super().__init__()
         self.link = Link(node)
         self.thread_count = thread_count
+        self.allow_pickle = pickle_is_allowed() if allow_pickle is None else allow_pickle
         #: Bytes that the last load wanted, and read for it.
         self.bytes_wanted, self.bytes_read = 0, 0
         self._generation = generation
@@ -162,11 +174,19 @@ class StorageReader(_Base):
         node = self._nodes[name]
         if isinstance(node, list) and node[0] == "j":
             kind, data = self.step.object(node[1], None)
-            if kind == "pickle":
+            if kind != "json":
+                # The planner unpickles whatever it is given.
+                if not self.allow_pickle:
+                    raise refused_pickle(name)
                 return io.BytesIO(data)
         rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
-        restore = Restore(self.step.tensors(), lambda one: self.step.object(one, None), rank=rank, allow_pickle=True)
-        value = restore.plan(node)
+        restore = Restore(
+            self.step.tensors(),
+            lambda one: self.step.object(one, None),
+            rank=rank,
+            allow_pickle=self.allow_pickle,
+        )
+        value = restore.plan(node, path=(name,))
         wants = [(one, list(p.offset), list(p.sizes), (p.address, p.nbytes)) for one, p in restore.wants]
         self.load_into(wants)
         restore.finish()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import secrets
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from forebay import _native
 from forebay._shares import Part
 from forebay._tensors import Piece, library, pieces
 from forebay._windows import LATER_BYTES_MIN, write
+from forebay.checkpoints import CheckpointWarning
 from forebay.dcp._staged import Boxes, Ints, StagedObject, StagedTensor, Ticket
 from forebay.dcp._tree import Path, as_json, tree_of
 from forebay.dcp._where import threads_for
@@ -79,12 +81,12 @@ class Stager:
 
         """
         where = self.writer.take_for_staging()
-        found, attempt, haves = self._exchange(lambda: _Found(state_dict))
+        found, attempt, haves = self._agree(lambda: _Found(state_dict))
         rank, size = self._rank()
         options = self.writer.options(attempt, rank, size)
         if rank == 0:
             options["tree"] = json.dumps(_tree(haves))
-        save = _native.CheckpointSave(self.writer.link.client, where.root, where.step, options)
+        save = _native.CheckpointSave(self.writer.link.client, where.root, where.step, **options)
         try:
             parts = found.parts(_native.checkpoint_shares([have.boxes for have in haves], rank))
             write(save, parts, threads_for(self.writer.thread_count))
@@ -104,7 +106,7 @@ class Stager:
             return 0, 1
         return dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
 
-    def _exchange(self, take: Callable[[], _Found]) -> tuple[_Found, str, list[Have]]:
+    def _agree(self, take: Callable[[], _Found]) -> tuple[_Found, str, list[Have]]:
         """Look at the state, tell the others what this rank has and hear what they have; rank 0 names the attempt."""
         attempt = f"a-{secrets.token_hex(8)}"
         _, size = self._rank()
@@ -141,7 +143,7 @@ class _Found:
             if library(value) == "t":
                 self._tensor(name, value)
             else:
-                self.objects[name] = encoded(value)
+                self.objects[name] = encoded(name, value)
 
     def _tensor(self, name: str, value: Any) -> None:
         mine = pieces(value, name, later_bytes_min=LATER_BYTES_MIN)
@@ -169,14 +171,21 @@ class _Found:
         return dict(unflatten_state_dict(flat, self.paths))
 
 
-def encoded(value: Any) -> tuple[str, bytes]:
+def encoded(name: str, value: Any) -> tuple[str, bytes]:
     """Return kind and bytes of state that is not a tensor: JSON where that is exact, else as `torch.save` has it."""
     data = as_json(value)
     if data is not None:
         return "json", data
+    warn_of_pickle(name)
     file = io.BytesIO()
     torch.save(value, file)
     return "pickle", file.getvalue()
+
+
+def warn_of_pickle(name: str) -> None:
+    """Say while the value is still there that loading it will have to be asked for."""
+    message = f"{name} can only be kept as a pickle: whoever loads this step needs allow_pickle=True"
+    warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 def _tree(haves: list[Have]) -> Any:

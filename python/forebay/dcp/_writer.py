@@ -28,7 +28,7 @@ from forebay._shares import Part
 from forebay._tensors import Shard, pieces
 from forebay._windows import LATER_BYTES_MIN, write
 from forebay.dcp._staged import StagedObject, StagedTensor, Ticket
-from forebay.dcp._stager import Stager, encoded
+from forebay.dcp._stager import Stager, encoded, warn_of_pickle
 from forebay.dcp._tree import tree_of
 from forebay.dcp._where import SCHEME, Link, Where, threads_for
 from forebay.errors import InternalError, InvalidInputError, NotFoundError, TimedOutError
@@ -256,7 +256,7 @@ class StorageWriter(_Base):
         options = self.options(part.attempt, part.rank, part.world_size)
         if part.tree is not None:
             options["tree"] = part.tree
-        self._open = save = _native.CheckpointSave(self.link.client, where.root, where.step, options)
+        self._open = save = _native.CheckpointSave(self.link.client, where.root, where.step, **options)
         try:
             sizes = self._fill(save, found)
             if part.rank != 0:
@@ -277,8 +277,9 @@ class StorageWriter(_Base):
         sizes = []
         for item, value in found:
             if item.type == WriteItemType.BYTE_IO:
-                kind, data = value.kind_and_bytes() if isinstance(value, _Made) else encoded(value)
-                save.object(item.index.fqn, kind, data)
+                name = item.index.fqn
+                kind, data = value.kind_and_bytes(name) if isinstance(value, _Made) else encoded(name, value)
+                save.object(name, kind, data)
                 sizes.append(len(data))
             else:
                 mine = _parts(item, value)
@@ -354,7 +355,8 @@ class _Made:
 
     data: bytes
 
-    def kind_and_bytes(self) -> tuple[str, bytes]:
+    def kind_and_bytes(self, name: str) -> tuple[str, bytes]:
+        warn_of_pickle(name)
         return "pickle", self.data
 
 

@@ -1,7 +1,8 @@
 //! Memory of tensors: an address with a size, or an object with the buffer protocol.
 //!
-//! Tensors of torch have no buffer protocol for all of their types, so the package gives their address; it keeps the tensor, and thereby the memory,
-//! until the call has returned. An address comes from `forebay/_tensors.py` alone.
+//! Tensors of torch have no buffer protocol for all of their types, so the package gives their address; it
+//! keeps the tensor, and thereby the memory, until the call has returned. An address comes from
+//! `forebay/_tensors.py` alone.
 
 use std::ops::Range;
 
@@ -10,15 +11,15 @@ use pyo3::prelude::*;
 use crate::buffer::Memory;
 use crate::error;
 
-/// Where a tensor's bytes lie.
-pub(super) enum Place {
+/// Memory that a tensor's bytes lie in.
+pub(super) enum TensorMemory {
     /// So many bytes from this address on; the caller keeps them there.
     Address(usize, usize),
     /// Memory of an object, which is held.
-    Held(Memory),
+    Buffer(Memory),
 }
 
-impl Place {
+impl TensorMemory {
     /// `(address, bytes)` or an object.
     pub(super) fn of(given: &Bound<'_, PyAny>) -> PyResult<Self> {
         if let Ok((address, bytes)) = given.extract::<(usize, usize)>() {
@@ -30,14 +31,14 @@ impl Place {
             }
             return Ok(Self::Address(address, bytes));
         }
-        Memory::of(given).map(Self::Held)
+        Memory::of(given).map(Self::Buffer)
     }
 
     /// The addresses of its bytes.
     pub(super) fn range(&self) -> Range<usize> {
         let (start, bytes) = match self {
             Self::Address(address, bytes) => (*address, *bytes),
-            Self::Held(memory) => (memory.as_slice().as_ptr() as usize, memory.as_slice().len()),
+            Self::Buffer(memory) => (memory.as_slice().as_ptr() as usize, memory.as_slice().len()),
         };
         start..start.saturating_add(bytes)
     }
@@ -46,12 +47,13 @@ impl Place {
     pub(super) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Address(_, 0) => &[],
-            // SAFETY: the package gives the address and size of a tensor's own memory and holds the tensor during the call. Others may write
-            // to it meanwhile, as everywhere in Python: what is read then is neither the one nor the other.
+            // SAFETY: the package gives the address and size of a tensor's own memory and holds the tensor
+            // during the call. Others may write to it meanwhile, as everywhere in Python: what is read then
+            // is neither the one nor the other.
             Self::Address(address, bytes) => unsafe {
                 std::slice::from_raw_parts(*address as *const u8, *bytes)
             },
-            Self::Held(memory) => memory.as_slice(),
+            Self::Buffer(memory) => memory.as_slice(),
         }
     }
 
@@ -63,13 +65,14 @@ impl Place {
                 // SAFETY: as in `as_slice`; that no two places of one call overlap is seen to by [`apart`].
                 Ok(unsafe { std::slice::from_raw_parts_mut(*address as *mut u8, *bytes) })
             }
-            Self::Held(memory) => memory.as_mut_slice(py),
+            Self::Buffer(memory) => memory.as_mut_slice(py),
         }
     }
 }
 
-/// Which of these places may be written to at the same time, and which have to wait because they share bytes with one of those.
-pub(super) fn apart(places: &[Place]) -> (Vec<usize>, Vec<usize>) {
+/// Returns which of these places may be written to at the same time, and which have to wait because they
+/// share bytes with one of those.
+pub(super) fn apart(places: &[TensorMemory]) -> (Vec<usize>, Vec<usize>) {
     let mut order: Vec<usize> = (0..places.len()).collect();
     order.sort_by_key(|index| places[*index].range().start);
     let (mut first, mut later) = (Vec::with_capacity(order.len()), Vec::new());

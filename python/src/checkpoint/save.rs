@@ -1,7 +1,7 @@
 //! `CheckpointSave`: a save that is being filled, and what is known about saves.
 //!
-//! Tensors are copied on threads of the client while the interpreter runs on; the thread that called waits for them and can be interrupted. An object
-//! that goes away without `stage` gives its save up.
+//! Tensors are copied on threads of the client while the interpreter runs on; the thread that called waits
+//! for them and can be interrupted. An object that goes away without `stage` gives its save up.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::duration;
-use super::memory::Place;
+use super::memory::TensorMemory;
+use crate::arguments::{duration, words};
 use crate::buffer::Memory;
 use crate::error;
 use crate::node::Client;
 use crate::waiting::wait;
 
 /// A tensor as Python gives it: name, type, shape of the whole, where the box begins, its shape, memory.
-type Given<'py> = (String, String, Vec<u64>, Vec<u64>, Vec<u64>, Bound<'py, PyAny>);
+type TensorRow<'py> = (String, String, Vec<u64>, Vec<u64>, Vec<u64>, Bound<'py, PyAny>);
 
 /// A save of one rank, to be filled.
 #[pyclass(frozen, module = "forebay._native")]
@@ -56,16 +56,50 @@ impl CheckpointSave {
 
 #[pymethods]
 impl CheckpointSave {
-    /// Opens it. `options`: see `parse`.
+    /// Opens it. What is left out is as [`SaveOptions::new`] says.
     #[new]
+    #[pyo3(signature = (
+        client, root, step, *, attempt=None, rank=0, world_size=1, supersede=false, staged=None, digest=None,
+        alarms=None, reuse=true, differential=None, deadline=None, metadata=None, tree=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
         py: Python<'_>,
         client: &Client,
         root: &str,
         step: u64,
-        options: &Bound<'_, PyDict>,
+        attempt: Option<String>,
+        rank: u32,
+        world_size: u32,
+        supersede: bool,
+        staged: Option<StagedWord>,
+        digest: Option<DigestWord>,
+        alarms: Option<AlarmsWord>,
+        reuse: bool,
+        differential: Option<DifferentialWord>,
+        deadline: Option<f64>,
+        metadata: Option<String>,
+        tree: Option<String>,
     ) -> PyResult<Self> {
-        let options = parse(py, SaveOptions::new(root, step), options)?;
+        let usual = SaveOptions::new(root, step);
+        let options = SaveOptions {
+            attempt,
+            rank,
+            world_size,
+            supersede,
+            staged: staged.map_or(usual.staged, |word| word.0),
+            digest_sha256: digest.map_or(usual.digest_sha256, |word| word.0),
+            alarms: alarms.map_or(usual.alarms, |word| word.0),
+            reuse,
+            differential: differential.map_or(usual.differential, |word| word.0),
+            deadline: match deadline {
+                Some(seconds) => duration(py, seconds)?,
+                None => usual.deadline,
+            },
+            metadata: metadata.unwrap_or(usual.metadata),
+            tree: tree.unwrap_or(usual.tree),
+            ..SaveOptions::new(root, step)
+        };
         let client = client.client(py)?;
         let save = wait(py, || client.begin_save(options))?;
         Ok(Self {
@@ -81,10 +115,10 @@ impl CheckpointSave {
         let save = self.share(py)?;
         let mut given = Vec::with_capacity(parts.len());
         for part in parts {
-            let (name, dtype, global_shape, offset, shape, memory): Given<'_> = part.extract()?;
+            let (name, dtype, global_shape, offset, shape, memory): TensorRow<'_> = part.extract()?;
             let dtype = Dtype::parse(&dtype).map_err(|why| error::to_err(py, &why.with("tensor", &name)))?;
             let at = TensorBox { offset, shape };
-            given.push((name, dtype, global_shape, at, Place::of(&memory)?));
+            given.push((name, dtype, global_shape, at, TensorMemory::of(&memory)?));
         }
         let parts: Vec<TensorPart<'_>> = given
             .iter()
@@ -100,22 +134,11 @@ impl CheckpointSave {
     }
 
     /// Adds state that is not a tensor; kind `json`, `bytes` or `pickle`.
-    fn object(&self, py: Python<'_>, name: &str, kind: &str, data: &Bound<'_, PyAny>) -> PyResult<()> {
+    fn object(&self, py: Python<'_>, name: &str, kind: KindWord, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let save = self.share(py)?;
-        let kind = match kind {
-            "json" => ObjectKind::Json,
-            "bytes" => ObjectKind::Bytes,
-            "pickle" => ObjectKind::Pickle,
-            other => {
-                return Err(error::invalid(
-                    py,
-                    format!("there is no kind of object {other:?}"),
-                ));
-            }
-        };
         let memory = Memory::of(data)?;
         let bytes = memory.as_slice();
-        wait(py, move || save.object(name, kind, bytes))
+        wait(py, move || save.object(name, kind.0, bytes))
     }
 
     /// Hands it over: from here on the node goes on alone.
@@ -146,80 +169,25 @@ fn ended() -> Error {
     Error::new(Kind::InvalidInput, "the save was staged or given up already")
 }
 
-/// What Python's words mean.
-fn parse(py: Python<'_>, mut options: SaveOptions, given: &Bound<'_, PyDict>) -> PyResult<SaveOptions> {
-    for (name, value) in given {
-        if value.is_none() {
-            continue;
-        }
-        match name.extract::<String>()?.as_str() {
-            "attempt" => options.attempt = Some(value.extract()?),
-            "rank" => options.rank = value.extract()?,
-            "world_size" => options.world_size = value.extract()?,
-            "supersede" => options.supersede = value.extract()?,
-            "staged" => {
-                options.staged = match value.extract::<String>()?.as_str() {
-                    "ram" => StagedIn::Ram,
-                    "nvme" => StagedIn::Nvme,
-                    other => {
-                        return Err(error::invalid(
-                            py,
-                            format!("staged is ram or nvme, not {other:?}"),
-                        ));
-                    }
-                };
-            }
-            "digest" => {
-                options.digest_sha256 = match value.extract::<String>()?.as_str() {
-                    "sha256" => true,
-                    "blake3" => false,
-                    other => {
-                        return Err(error::invalid(
-                            py,
-                            format!("digest is blake3 or sha256, not {other:?}"),
-                        ));
-                    }
-                };
-            }
-            "alarms" => {
-                options.alarms = match value.extract::<String>()?.as_str() {
-                    "warn" => AlarmPolicy::Warn,
-                    "refuse" => AlarmPolicy::Refuse,
-                    "off" => AlarmPolicy::Off,
-                    other => {
-                        return Err(error::invalid(
-                            py,
-                            format!("alarms is warn, refuse or off, not {other:?}"),
-                        ));
-                    }
-                };
-            }
-            "reuse" => options.reuse = value.extract()?,
-            "differential" => {
-                options.differential = match value.extract::<String>()?.as_str() {
-                    "off" => Differential::Off,
-                    "auto" => Differential::Auto,
-                    other => {
-                        return Err(error::invalid(
-                            py,
-                            format!("differential is off or auto, not {other:?}"),
-                        ));
-                    }
-                };
-            }
-            "deadline" => options.deadline = duration(py, value.extract()?)?,
-            "metadata" => options.metadata = value.extract()?,
-            "tree" => options.tree = value.extract()?,
-            other => return Err(error::invalid(py, format!("a save has no option {other:?}"))),
-        }
+words! {
+    StagedWord(StagedIn) = "staged" { "ram" => StagedIn::Ram, "nvme" => StagedIn::Nvme }
+    DigestWord(bool) = "digest" { "blake3" => false, "sha256" => true }
+    AlarmsWord(AlarmPolicy) = "alarms" {
+        "warn" => AlarmPolicy::Warn,
+        "refuse" => AlarmPolicy::Refuse,
+        "off" => AlarmPolicy::Off,
     }
-    Ok(options)
+    DifferentialWord(Differential) = "differential" { "off" => Differential::Off, "auto" => Differential::Auto }
+    KindWord(ObjectKind) = "kind" {
+        "json" => ObjectKind::Json,
+        "bytes" => ObjectKind::Bytes,
+        "pickle" => ObjectKind::Pickle,
+    }
 }
 
-/// What a staged save cost, and how far it is.
+/// Returns what a staged save cost, and how far it is.
 fn report<'py>(py: Python<'py>, staged: &StagedSave) -> PyResult<Bound<'py, PyDict>> {
     let found = state(py, &staged.state)?;
-    found.set_item("survives", staged.survives.as_str())?;
     found.set_item("stall_seconds", staged.stall.as_secs_f64())?;
     found.set_item("copy_seconds", staged.copying.as_secs_f64())?;
     found.set_item("wait_seconds", staged.waiting.as_secs_f64())?;
@@ -227,7 +195,8 @@ fn report<'py>(py: Python<'py>, staged: &StagedSave) -> PyResult<Bound<'py, PyDi
     Ok(found)
 }
 
-/// What the node knows about a save. `error` is an exception: why it failed, or the last trouble with the lake.
+/// Returns what the node knows about a save. `error` is an exception: why it failed, or the last error of
+/// the lake.
 pub(super) fn state<'py>(py: Python<'py>, state: &SaveState) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     let root = match state.root.key.as_str() {
@@ -248,6 +217,7 @@ pub(super) fn state<'py>(py: Python<'py>, state: &SaveState) -> PyResult<Bound<'
             StagedIn::Nvme => "nvme",
         },
     )?;
+    found.set_item("survives", state.survives.as_str())?;
     found.set_item("generation", state.generation)?;
     found.set_item("parent", state.parent)?;
     found.set_item("bytes", state.bytes)?;
@@ -261,10 +231,10 @@ pub(super) fn state<'py>(py: Python<'py>, state: &SaveState) -> PyResult<Bound<'
     found.set_item("staged_seconds", state.staged_ms.map(seconds))?;
     found.set_item("ended_seconds", state.ended_ms.map(seconds))?;
     found.set_item("alarms", &state.alarms)?;
-    let trouble = state.trouble.clone().map(Error::from);
+    let last_error = state.last_error.clone().map(Error::from);
     found.set_item(
         "error",
-        trouble.map(|why| error::to_object(py, &why)).transpose()?,
+        last_error.map(|why| error::to_object(py, &why)).transpose()?,
     )?;
     Ok(found)
 }

@@ -8,17 +8,22 @@ use pyo3::prelude::*;
 use crate::waiting::wait;
 
 /// A box that a rank has: name, type, where it begins, its shape.
-type Given = (String, String, Vec<u64>, Vec<u64>);
-/// What a rank writes: which of its boxes, where the part begins, its shape, its first byte in the memory of the box.
+type HaveRow = (String, String, Vec<u64>, Vec<u64>);
+/// Share of a rank: which of its boxes, where the part begins, its shape, its first byte in the memory of
+/// the box.
 type Part = (usize, Vec<u64>, Vec<u64>, u64);
 
-/// What this rank writes, given what each has, by rank.
+/// Returns what this rank writes, given what each has, by rank.
 #[pyfunction]
-pub(crate) fn checkpoint_shares(py: Python<'_>, haves: Vec<Vec<Given>>, rank: usize) -> PyResult<Vec<Part>> {
+pub(crate) fn checkpoint_shares(
+    py: Python<'_>,
+    haves: Vec<Vec<HaveRow>>,
+    rank: usize,
+) -> PyResult<Vec<Part>> {
     wait(py, move || shares(haves, rank))
 }
 
-fn shares(haves: Vec<Vec<Given>>, rank: usize) -> Result<Vec<Part>> {
+fn shares(haves: Vec<Vec<HaveRow>>, rank: usize) -> Result<Vec<Part>> {
     let haves: Vec<Vec<Have>> = haves
         .into_iter()
         .map(|list| list.into_iter().map(have).collect())
@@ -39,7 +44,7 @@ fn shares(haves: Vec<Vec<Given>>, rank: usize) -> Result<Vec<Part>> {
         .collect())
 }
 
-fn have((name, dtype, offset, shape): Given) -> Result<Have> {
+fn have((name, dtype, offset, shape): HaveRow) -> Result<Have> {
     Ok(Have {
         dtype: Dtype::parse(&dtype).map_err(|error| error.with("tensor", &name))?,
         at: TensorBox { offset, shape },

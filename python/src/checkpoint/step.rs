@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
+use forebay_checkpoint_client::{Loaded, Step, TensorView, Verified, Want};
 use forebay_client::TensorBox;
 use forebay_core::{Error, Kind};
 use forebay_loader::Memory;
-use forebay_steps::{Loaded, Step, TensorView, Verified, Want};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use super::memory::{Place, apart};
+use super::memory::{TensorMemory, apart};
 use crate::error;
 use crate::view::View;
 use crate::waiting::wait;
 
 /// A box that is wanted: tensor, where it begins, its shape, memory.
-type Wanted<'py> = (String, Vec<u64>, Vec<u64>, Bound<'py, PyAny>);
+type WantRow<'py> = (String, Vec<u64>, Vec<u64>, Bound<'py, PyAny>);
 
 /// A committed step.
 #[pyclass(frozen, module = "forebay._native")]
@@ -31,9 +31,9 @@ impl CheckpointStep {
 }
 
 /// Bytes of a tensor view as memory that Python may hold.
-struct Held(TensorView);
+struct TensorBytes(TensorView);
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for TensorBytes {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
@@ -65,12 +65,12 @@ impl CheckpointStep {
         })
     }
 
-    /// How names make up the state again, as JSON.
+    /// Returns how names make up the state again, as JSON.
     fn tree(&self) -> String {
         self.step.manifest().content.tree.text().to_owned()
     }
 
-    /// What the user gave with the step, as JSON.
+    /// Returns what the user gave with the step, as JSON.
     fn metadata(&self, py: Python<'_>) -> PyResult<String> {
         let text = serde_json::to_string(&self.step.manifest().content.metadata);
         text.map_err(|why| error::invalid(py, why.to_string()))
@@ -122,9 +122,9 @@ impl CheckpointStep {
     fn load(&self, py: Python<'_>, wants: &Bound<'_, PyList>, threads: usize) -> PyResult<(u64, u64)> {
         let (mut boxes, mut places) = (Vec::with_capacity(wants.len()), Vec::with_capacity(wants.len()));
         for want in wants {
-            let (name, offset, shape, memory): Wanted<'_> = want.extract()?;
+            let (name, offset, shape, memory): WantRow<'_> = want.extract()?;
             boxes.push((name, TensorBox { offset, shape }));
-            places.push(Place::of(&memory)?);
+            places.push(TensorMemory::of(&memory)?);
         }
         let (first, later) = apart(&places);
         let later: Vec<usize> = later
@@ -159,7 +159,7 @@ impl CheckpointStep {
         let view = |found: TensorView| {
             let memory = match found.view() {
                 Some(view) => Memory::View(view.clone()),
-                None => Memory::Heap(Arc::new(Held(found.clone()))),
+                None => Memory::Heap(Arc::new(TensorBytes(found.clone()))),
             };
             View::part(Arc::clone(&self.address), Some(memory), 0..found.len())
         };
@@ -167,22 +167,22 @@ impl CheckpointStep {
     }
 
     /// Proves every byte, or looks only for files and sizes if `quick`.
-    fn verify<'py>(&self, py: Python<'py>, quick: bool, threads: usize) -> PyResult<Bound<'py, PyDict>> {
+    fn verify(&self, py: Python<'_>, quick: bool, threads: usize) -> PyResult<VerifyReport> {
         let verified = wait(py, || match quick {
             true => self.step.verify_quick(threads),
             false => self.step.verify(threads, &|_| {}),
         })?;
-        to_dict(py, &verified)
+        Ok(VerifyReport::of(verified))
     }
 }
 
-/// Whether an earlier want is just the same: a tensor with two names in the state.
-fn is_again(index: usize, boxes: &[(String, TensorBox)], places: &[Place]) -> bool {
+/// Returns whether an earlier want is just the same: a tensor with two names in the state.
+fn is_again(index: usize, boxes: &[(String, TensorBox)], places: &[TensorMemory]) -> bool {
     (0..index).any(|before| boxes[before] == boxes[index] && places[before].range() == places[index].range())
 }
 
 /// These places of all, to be written to.
-fn pick<'a>(places: &'a mut [Place], chosen: &[usize]) -> Vec<(usize, &'a mut Place)> {
+fn pick<'a>(places: &'a mut [TensorMemory], chosen: &[usize]) -> Vec<(usize, &'a mut TensorMemory)> {
     let mut wanted = vec![false; places.len()];
     for index in chosen {
         wanted[*index] = true;
@@ -191,17 +191,26 @@ fn pick<'a>(places: &'a mut [Place], chosen: &[usize]) -> Vec<(usize, &'a mut Pl
     all.filter(|(index, _)| wanted[*index]).collect()
 }
 
-fn to_dict<'py>(py: Python<'py>, verified: &Verified) -> PyResult<Bound<'py, PyDict>> {
-    let findings: Vec<(&str, Option<&str>, &str)> = verified
-        .findings
-        .iter()
-        .map(|one| (&*one.file, one.name.as_deref(), &*one.message))
-        .collect();
-    let found = PyDict::new(py);
-    found.set_item("files", verified.files)?;
-    found.set_item("proved", verified.proved)?;
-    found.set_item("bytes", verified.bytes)?;
-    found.set_item("findings", findings)?;
-    found.set_item("has_more", verified.has_more)?;
-    Ok(found)
+/// Result of a verification. Documented for people in `forebay/checkpoints.py`.
+#[pyclass(frozen, get_all, module = "forebay._native")]
+pub(crate) struct VerifyReport {
+    files: u64,
+    proved: u64,
+    bytes: u64,
+    /// File, tensor or object, message.
+    findings: Vec<(String, Option<String>, String)>,
+    has_more: bool,
+}
+
+impl VerifyReport {
+    fn of(verified: Verified) -> Self {
+        let findings = verified.findings.into_iter();
+        Self {
+            files: verified.files,
+            proved: verified.proved,
+            bytes: verified.bytes,
+            findings: findings.map(|one| (one.file, one.name, one.message)).collect(),
+            has_more: verified.has_more,
+        }
+    }
 }

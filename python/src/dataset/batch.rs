@@ -1,8 +1,9 @@
 //! `Batch`: some samples, handed to Python field by field.
 //!
-//! A field of all samples becomes one list or one block of memory, so the work per sample is done here and not in Python. A sample whose field
-//! is missing or cannot be read has its exception in its place; what to do about it is decided in `forebay/_batches.py`. The samples
-//! keep their memory until the batch and all views made from it are gone.
+//! A field of all samples becomes one list or one block of memory, so the work per sample is done here and
+//! not in Python. A sample whose field is missing or cannot be read has its exception in its place; what to
+//! do about it is decided in `forebay/_batches.py`. The samples keep their memory until the batch and all
+//! views made from it are gone.
 
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ impl Batch {
     }
 }
 
-/// What Python's own libraries say about the bytes of a sample is its fault; that one is missing, or memory or patience is at an end, is not.
+/// Returns what Python's own libraries say about the bytes of a sample is its fault; that one is missing, or
+/// memory or patience is at an end, is not.
 fn fault<T>(py: Python<'_>, why: PyErr) -> PyResult<Result<T>> {
     let is_of_sample = why.is_instance_of::<PyException>(py)
         && !why.is_instance_of::<PyImportError>(py)
@@ -106,7 +108,8 @@ impl Batch {
         self.samples.len()
     }
 
-    /// The samples at these places as a batch of their own, without the fields that were decoded for all of them.
+    /// The samples at these places as a batch of their own, without the fields that were decoded for all of
+    /// them.
     fn part(&self, places: Vec<usize>) -> PyResult<Self> {
         let sample = |at: usize| self.samples.get(at).cloned();
         let samples: Option<Vec<SampleBytes>> = places.into_iter().map(sample).collect();
@@ -119,7 +122,7 @@ impl Batch {
         self.samples.iter().map(|sample| sample.number).collect()
     }
 
-    /// Which dataset of a mix each sample is from.
+    /// Returns which dataset of a mix each sample is from.
     fn sources(&self) -> Vec<usize> {
         self.samples.iter().map(|sample| sample.source).collect()
     }
@@ -153,7 +156,8 @@ impl Batch {
         self.column(py, field, |bytes| Ok(Ok(self.view(py, bytes)?.into_any())))
     }
 
-    /// A field that was decoded before it came here; once. `None` if it was not. See `decoded.rs` for what it is.
+    /// A field that was decoded before it came here; once. `None` if it was not. See `decoded.rs` for what it
+    /// is.
     fn decoded<'py>(&self, py: Python<'py>, field: &str) -> PyResult<Option<(bool, Bound<'py, PyAny>)>> {
         let column = {
             let mut columns = self.columns.lock();
@@ -165,7 +169,8 @@ impl Batch {
         decoded::column(py, column, field_of, |bytes| self.view(py, bytes)).map(Some)
     }
 
-    /// The bytes of the field of all samples side by side, and how many each has; `None` if they are not equally long everywhere.
+    /// The bytes of the field of all samples side by side, and how many each has; `None` if they are not
+    /// equally long everywhere.
     fn packed<'py>(
         &self,
         py: Python<'py>,
@@ -244,7 +249,8 @@ fn joined<'py>(py: Python<'py>, parts: &[&[u8]], width: usize) -> PyResult<Bound
     let start = memory.data() as usize;
     let copy = || {
         for (number, part) in parts.iter().enumerate() {
-            // SAFETY: the object has `width` bytes for each part, every part is that long, and nobody else has seen it yet.
+            // SAFETY: the object has `width` bytes for each part, every part is that long, and nobody else
+            // has seen it yet.
             unsafe {
                 let target = (start as *mut u8).add(number * width);
                 std::ptr::copy_nonoverlapping(part.as_ptr(), target, width);

@@ -1,16 +1,18 @@
-//! Fields that the loader has decoded, as Python objects: packed arrays as memory that numpy takes as it is, other values one by one.
+//! Fields that the loader has decoded, as Python objects: packed arrays as memory that numpy takes as it is,
+//! other values one by one.
 
 use std::ffi::c_int;
 
 use forebay_decode::{Array, Data, Json, Packed, Value};
-use forebay_loader::{Block, Column, FieldBytes};
+use forebay_loader::{Column, FieldBytes, PooledBuffer};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::view::{self, View};
 
-/// Memory of an array: writable, nobody else's, given back for the next batches when the last array over it is gone.
+/// Memory of an array: writable, nobody else's, given back for the next batches when the last array over it
+/// is gone.
 #[pyclass(frozen, module = "forebay._native", name = "PackedMemory", weakref)]
 pub(crate) struct PackedMemory {
     /// Only held: from here on the memory belongs to whoever has a buffer of it.
@@ -21,16 +23,16 @@ pub(crate) struct PackedMemory {
 
 enum Owner {
     #[allow(dead_code, reason = "held until the object ends")]
-    Block(Block),
+    PooledBuffer(PooledBuffer),
     #[allow(dead_code, reason = "held until the object ends")]
     Vector(Vec<u8>),
 }
 
 impl PackedMemory {
-    fn block(mut block: Block) -> Self {
+    fn block(mut block: PooledBuffer) -> Self {
         let (start, bytes) = (block.as_mut_ptr() as usize, block.len());
         Self {
-            _owner: Owner::Block(block),
+            _owner: Owner::PooledBuffer(block),
             start,
             bytes,
         }
@@ -58,14 +60,15 @@ impl PackedMemory {
         flags: c_int,
     ) -> PyResult<()> {
         let this = slf.get();
-        // SAFETY: Python gave the buffer to fill. The memory stays where it is until `slf` ends, which the buffer holds, and Rust makes no
-        // reference to it meanwhile.
+        // SAFETY: Python gave the buffer to fill. The memory stays where it is until `slf` ends, which the
+        // buffer holds, and Rust makes no reference to it meanwhile.
         unsafe { view::fill(buffer, slf.as_any(), this.start as *mut u8, this.bytes, 0, flags) }
     }
 }
 
-/// Whether it is one array for all samples, and it: `(memory, dtype, shape)`, or a list of values. Arrays in the list are
-/// `(memory, dtype, shape, is_fortran)`; what only Python can read is a view of its field, marked by `(view,)`.
+/// Returns whether it is one array for all samples, and it: `(memory, dtype, shape)`, or a list of values.
+/// Arrays in the list are `(memory, dtype, shape, is_fortran)`; what only Python can read is a view of its
+/// field, marked by `(view,)`.
 pub(super) fn column<'py>(
     py: Python<'py>,
     column: Column,
@@ -91,7 +94,7 @@ pub(super) fn column<'py>(
             Value::Text => PyString::new(py, &String::from_utf8_lossy(&field()?)).into_any(),
             Value::Json(document) => json(py, &document)?,
             Value::Null => py.None().into_bound(py),
-            Value::ForPython => (view_of(&field()?)?,).into_pyobject(py)?.into_any(),
+            Value::DeferToPython => (view_of(&field()?)?,).into_pyobject(py)?.into_any(),
             Value::Array(Array {
                 dtype,
                 shape,

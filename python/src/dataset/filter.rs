@@ -1,4 +1,5 @@
-//! Filters as Python writes them: a list of lists of `(column, operator, value)`, made so by `forebay/dataset.py`.
+//! Filters as Python writes them: a list of lists of `(column, operator, value)`, made so by
+//! `forebay/dataset.py`.
 
 use forebay_dataset::filter::{Condition, Decimal, Filter, Operator, Scalar};
 use pyo3::prelude::*;
@@ -6,10 +7,10 @@ use pyo3::types::{PyBytes, PyFloat, PyString};
 
 use crate::error;
 
-type Given<'py> = Vec<Vec<(String, String, Vec<Bound<'py, PyAny>>)>>;
+type ConditionRows<'py> = Vec<Vec<(String, String, Vec<Bound<'py, PyAny>>)>>;
 
 pub(super) fn parse(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Filter> {
-    let given: Given<'_> = given.extract()?;
+    let given: ConditionRows<'_> = given.extract()?;
     let mut groups = Vec::with_capacity(given.len());
     for group in given {
         let mut conditions = Vec::with_capacity(group.len());

@@ -91,8 +91,9 @@ def save_by_id(node, mesh, rank, id, seed):
     return "saved"
 
 
-def load_by_id(node, mesh, rank, id, seed):
+def load_by_id(node, mesh, rank, id, seed, trusted=True):
     state = blank(state_of(seed, mesh))
+    os.environ["FOREBAY_ALLOW_PICKLE"] = "1" if trusted else "0"
     dcp.load(state, checkpoint_id=id)
     return differing(state, state_of(seed, mesh))
 
@@ -150,9 +151,9 @@ def copies(node, mesh, rank, id, seed):
     return writer.staged_report["bytes_copied"]
 
 
-def load(node, mesh, rank, id, seed, expect=None, **options):
+def load(node, mesh, rank, id, seed, expect=None, allow_pickle=True, **options):
     state = blank(state_of(seed, mesh))
-    forebay.dcp.load(state, id, node=node, **options)
+    forebay.dcp.load(state, id, node=node, allow_pickle=allow_pickle, **options)
     return differing(state, state_of(seed if expect is None else expect, mesh))
 
 
@@ -179,7 +180,7 @@ def load_keys(node, mesh, rank, id):
     """Everything, without a state to begin with."""
     from torch.distributed.checkpoint.state_dict_loader import _load_state_dict_from_keys
 
-    state = _load_state_dict_from_keys(storage_reader=forebay.dcp.StorageReader(id, node=node))
+    state = _load_state_dict_from_keys(storage_reader=forebay.dcp.StorageReader(id, node=node, allow_pickle=True))
     return differing(state, state_of(state["epoch"], None))
 
 
@@ -196,6 +197,49 @@ def save_by_checkpoints(node, mesh, rank, root, step, seed):
         ckpt.save(step, state_of(seed, mesh)).durable().result(60)
         ckpt.close()
     return "saved"
+
+
+class Bomb:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def save_bomb(node, mesh, rank, id, path, own=False):
+    """A step whose state runs code if it is unpickled: saved by DCP, or by our own class."""
+    state = {"weight": torch.ones(3), "bomb": Bomb(path)}
+    if own:
+        root, _, step = id.rpartition("/step-")
+        with forebay.connect(node) as connected:
+            ckpt = forebay.Checkpoints(root, node=connected, on_error="raise", allow_pickle=True)
+            ckpt.save(int(step), state).durable().result(60)
+            ckpt.close()
+    else:
+        forebay.dcp.save(state, id, node=node)
+    return "saved"
+
+
+def load_bomb(node, mesh, rank, id, way):
+    """How each way to load such a step fails."""
+    state = {"weight": torch.zeros(3), "bomb": None}
+    try:
+        if way == "load":
+            forebay.dcp.load(state, id, node=node)
+        elif way == "reader":
+            dcp.load(state, storage_reader=forebay.dcp.StorageReader(id, node=node))
+        elif way == "id":
+            dcp.load(state, checkpoint_id=id)
+        else:
+            root, _, step = id.rpartition("/step-")
+            with forebay.connect(node) as connected:
+                forebay.Checkpoints(root, node=connected, rank=0, world_size=1).load(int(step))
+    except (Exception, dcp.api.CheckpointException) as error:
+        return str(error)
+    return "loaded"
 
 
 class Failing(DefaultSavePlanner):
@@ -274,6 +318,52 @@ def train(node, mesh, rank, id, steps, save):
         forebay.dcp.load(state, id, node=node)
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
     return round(step(), 5)
+
+
+def parallel_model(layout):
+    """A small model, laid out over all ranks: `fsdp`, `tp`, or `fsdp+tp` on a mesh of two dimensions."""
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    world = dist.get_world_size()
+    tp = {"fsdp": 1, "tp": world}.get(layout, 2)
+    mesh = init_device_mesh("cpu", (world // tp, tp), mesh_dim_names=("dp", "tp"))
+    if tp > 1:
+        parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    if layout != "tp":
+        fully_shard(model, mesh=mesh["dp"])
+    return model
+
+
+def go_on(node, mesh, rank, root, layout, steps=0, load=None, save=None):
+    """Trains through `forebay.Checkpoints`, with a fresh model and optimizer: the loss of the next iteration."""
+    model = parallel_model(layout)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def step():
+        optimizer.zero_grad()
+        loss = model(whole(7, 4, 6)).square().sum()
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    with forebay.connect(node) as connected:
+        ckpt = forebay.Checkpoints(root, node=connected, on_error="raise")
+        if load is not None:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.zero_()
+            ckpt.load(load, into={"model": model, "optim": optimizer})
+        for _ in range(steps):
+            step()
+        if save is not None:
+            ckpt.save(save, {"model": model, "optim": optimizer}).durable().result(60)
+        ckpt.close()
+    losses = [step(), step()]
+    kinds = {type(value).__name__ for entry in optimizer.state.values() for name, value in entry.items() if name != "step"}
+    return [losses, sorted(kinds)]
 
 
 # --- the machinery ---

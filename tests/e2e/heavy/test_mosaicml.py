@@ -16,7 +16,7 @@ forebay = pytest.importorskip("forebay", reason="the wheel is installed by `carg
 sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
 
 import numpy as np  # noqa: E402
-from dataset_shards import picture, tar_shard  # noqa: E402
+from dataset_shards import image_bytes, tar_shard  # noqa: E402
 from forebay_node import binary  # noqa: E402
 from PIL import Image  # noqa: E402
 
@@ -62,7 +62,7 @@ def sample(number: int) -> dict:
         for name, kind in kinds.items()
     }
     return {
-        "bytes": picture(number) if number % 5 else b"",
+        "bytes": image_bytes(number) if number % 5 else b"",
         "str": f"größe {number}" * (number % 4),
         "int": number - 60,
         **wide,
@@ -153,7 +153,7 @@ def test_what_its_writer_writes_is_read_as_it_reads_it(tmp_path, compression, ha
 
 def test_a_shard_that_does_not_have_its_hash_is_refused(tmp_path):
     columns = {"int": "int", "bytes": "bytes"}
-    samples = ({"int": number, "bytes": picture(number)} for number in range(SAMPLES))
+    samples = ({"int": number, "bytes": image_bytes(number)} for number in range(SAMPLES))
     folder = write(tmp_path / "lake/mds/d", columns, samples, hashes=["xxh64"])
     shard = folder / "shard.00001.mds"
     data = bytearray(shard.read_bytes())
@@ -182,13 +182,13 @@ def test_it_reads_what_pack_writes_of_a_tar(tmp_path):
     for number, one in enumerate(theirs):
         assert one == {
             "__key__": f"{number:06}",
-            "bin": picture(number),
+            "bin": image_bytes(number),
             "cls": b"%d" % number,
             "json": {"n": number},
             "txt": f"größe {number}",
         }
     by_number = streaming.LocalDataset(str(tmp_path / "out"))
-    assert by_number[77]["bin"] == picture(77)
+    assert by_number[77]["bin"] == image_bytes(77)
 
 
 @pytest.mark.parametrize("compress", ["none", "zstd", "zstd:19"])

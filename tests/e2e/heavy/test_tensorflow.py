@@ -13,7 +13,7 @@ forebay = pytest.importorskip("forebay", reason="the wheel is installed by `carg
 sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
 
 import numpy as np  # noqa: E402
-from dataset_shards import picture, put_tars  # noqa: E402
+from dataset_shards import image_bytes, put_tars  # noqa: E402
 from forebay_node import binary  # noqa: E402
 
 SAMPLES = 60
@@ -46,7 +46,7 @@ def test_a_tf_dataset_has_the_samples_of_the_loader(images):
     assert [int(sample["cls"]) for sample in found] == wanted
     assert set(wanted) == set(range(100))
     for sample in found:
-        assert sample["bin"] == picture(int(sample["cls"]))
+        assert sample["bin"] == image_bytes(int(sample["cls"]))
 
 
 def test_a_tf_dataset_has_the_batches_of_the_loader_and_goes_on_with_the_next_epoch(images):
@@ -85,7 +85,7 @@ def feature(**of):
 
 def example(number: int):
     features = {
-        "image": feature(bytes_list=[picture(number)]),
+        "image": feature(bytes_list=[image_bytes(number)]),
         "label": feature(int64_list=[number, -number, 2**63 - 1 - number, -(2**63) + number]),
         "box": feature(float_list=[number / 8, -1.5, float("inf")]),
         "words": feature(bytes_list=["größe".encode()] * (number % 3)),
@@ -95,7 +95,7 @@ def example(number: int):
 
 
 def check(ours: dict, number: int) -> None:
-    assert ours["image"] == [picture(number)]
+    assert ours["image"] == [image_bytes(number)]
     assert ours["label"].dtype == np.int64
     assert ours["label"].tolist() == [number, -number, 2**63 - 1 - number, -(2**63) + number]
     assert ours["box"].dtype == np.float32
@@ -162,7 +162,7 @@ def test_it_reads_what_pack_writes(lake, options):
     found = list(data.as_numpy_iterator())
     assert len(found) == SAMPLES
     for number, sample in enumerate(found):
-        assert sample == {"__key__": b"%06d" % number, "bin": picture(number), "cls": b"%d" % number}
+        assert sample == {"__key__": b"%06d" % number, "bin": image_bytes(number), "cls": b"%d" % number}
 
 
 def test_it_reads_records_that_pack_took_over_from_a_compressed_file(lake):

@@ -11,7 +11,7 @@ forebay = pytest.importorskip("forebay", reason="the wheel is installed by `carg
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
 
-from dataset_shards import picture, put_tars  # noqa: E402
+from dataset_shards import image_bytes, put_tars  # noqa: E402
 from forebay_node import Node  # noqa: E402
 
 FIELDS = {"bin": "bytes", "cls": int}
@@ -40,7 +40,7 @@ def test_by_number_in_workers(images, method):
     for batch in loader:
         assert isinstance(batch["cls"], torch.Tensor)
         for number, view in zip(batch["cls"].tolist(), batch["bin"], strict=True):
-            assert bytes(view) == picture(number)
+            assert bytes(view) == image_bytes(number)
             seen.append(number)
     assert sorted(seen) == list(range(210))
 
@@ -95,6 +95,57 @@ def test_a_stateful_loader_resumes_exactly(images, workers, batch_size):
         resumed = make()
         resumed.load_state_dict(state)
         assert [numbers([batch]) for batch in resumed] == whole[done:]
+
+
+@pytest.mark.parametrize(("workers", "persistent", "method"), [
+    (0, False, None),
+    (2, False, "fork"),
+    (2, True, "fork"),
+    (2, False, "spawn"),
+    (2, True, "forkserver"),
+])
+def test_every_iteration_is_the_next_epoch(images, workers, persistent, method):
+    options = {"batch_size": 8, "shuffle": "global", "seed": 5}
+    epochs = [numbers(images.loader(epoch=epoch, **options)) for epoch in range(6)]
+    samples = images.torch(iterable=True, **options)
+    loader = torch.utils.data.DataLoader(
+        samples,
+        batch_size=None,
+        num_workers=workers,
+        persistent_workers=persistent,
+        multiprocessing_context=method,
+    )
+    assert numbers(loader) == epochs[0]
+    assert numbers(loader) == epochs[1]
+    # Left in the middle, as loops with a limit on batches do.
+    assert numbers([next(iter(loader))]) == epochs[2][:8]
+    assert numbers(loader) == epochs[3]
+    # A program that seeds torch alike for every epoch does not get the same epoch again.
+    for epoch in (4, 5):
+        torch.manual_seed(1)
+        assert numbers(loader) == epochs[epoch]
+    samples.set_epoch(1)
+    assert numbers(loader) == epochs[1]
+    assert numbers(loader) == epochs[2]
+
+
+def iterate(samples, results):
+    results.put([numbers(samples), numbers(samples)])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_ranks_that_share_a_dataset_count_epochs_for_themselves(images, method):
+    options = {"batch_size": 8, "shuffle": "global", "seed": 5}
+    epochs = [numbers(images.loader(epoch=epoch, **options)) for epoch in range(2)]
+    samples = images.torch(iterable=True, **options)
+    context = torch.multiprocessing.get_context(method)
+    results = context.Queue()
+    ranks = [context.Process(target=iterate, args=(samples, results)) for _ in range(2)]
+    for rank in ranks:
+        rank.start()
+    assert [results.get(timeout=60) for _ in ranks] == [epochs, epochs]
+    for rank in ranks:
+        rank.join()
 
 
 def on_ranks(images, world_size, **options):

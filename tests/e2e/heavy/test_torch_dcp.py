@@ -143,6 +143,8 @@ def test_files_that_pytorch_wrote_by_itself_still_load(job, dcp_node, run):
     job.run(2, dcp_node, "save_files", id=f"{run}/step-8", seed=8)
     assert steps(dcp_node, run) == []
     assert job.run(1, dcp_node, "load_by_id", id=f"{run}/step-8", seed=8) == [[]]
+    [refused] = job.ask(1, dcp_node, "load_by_id", id=f"{run}/step-8", seed=8, trusted=False)
+    assert "FOREBAY_ALLOW_PICKLE=1" in refused["failed"]
 
 
 def test_examples_run(newest, dcp_node):
@@ -194,6 +196,15 @@ def test_pytorchs_own_reader_of_safetensors_reads_a_step_as_it_lies_in_the_lake(
     assert newest.run(2, dcp_node, "load_by_hugging_face", folder=str(folder), seed=4) == [[]] * 2
 
 
+@pytest.mark.parametrize("layout", ["fsdp", "tp", "fsdp+tp"])
+def test_a_fresh_optimizer_gets_its_dtensors_on_other_numbers_of_ranks(newest, dcp_node, run, layout):
+    [[straight, _], *_] = newest.run(4, dcp_node, "go_on", root=run, layout=layout, steps=3, save=1)
+    for world in (2, 4):
+        for losses, kinds in newest.run(world, dcp_node, "go_on", root=run, layout=layout, load=1):
+            assert losses == pytest.approx(straight, rel=1e-6)
+            assert kinds == ["DTensor"]
+
+
 # --- nothing is pickled ---
 
 
@@ -204,6 +215,15 @@ def test_what_describes_a_step_is_json(newest, dcp_node, run):
     kinds = {name: [one["kind"] for one in found] for name, found in manifest["objects"].items()}
     assert kinds.pop("unusual.set") == ["pickle"]  # of the user's own, and nothing that JSON has
     assert set(map(tuple, kinds.values())) == {("json",)}
+
+
+@pytest.mark.parametrize("way", ["load", "reader", "id", "own class"])
+@pytest.mark.parametrize("own", [False, True])
+def test_a_hostile_step_runs_no_code_and_is_refused_by_name(newest, dcp_node, run, tmp_path, own, way):
+    ran = tmp_path / "ran"
+    newest.run(1, dcp_node, "save_bomb", id=f"{run}/step-1", path=str(ran), own=own)
+    [said] = newest.run(1, dcp_node, "load_bomb", id=f"{run}/step-1", way=way)
+    assert "pickle" in said and "bomb" in said and not ran.exists()
 
 
 # --- commits ---

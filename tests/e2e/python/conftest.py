@@ -14,7 +14,7 @@ import pytest
 import forebay
 from forebay_node import ACCESS_KEY, SECRET_KEY, Node, wait_for
 
-# What a client of a node elsewhere needs. For the whole run: a fork server keeps the environment that it was started with.
+# What a client of a remote node needs. For the whole run: a fork server keeps the environment that it was started with.
 os.environ |= {"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY}
 
 KINDS = ["embedded", "daemon", "remote"]

@@ -5,7 +5,7 @@ import random
 import tarfile
 
 
-def picture(number: int) -> bytes:
+def image_bytes(number: int) -> bytes:
     """Bytes of the field `bin` of a sample: 1 to 9 KB, other for each number."""
     return random.Random(number).randbytes(1000 + number * 37 % 8000)
 
@@ -15,7 +15,7 @@ def tar_shard(numbers, extra=None) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for number in numbers:
-            parts = {"bin": picture(number), "cls": b"%d" % number, **(extra(number) if extra else {})}
+            parts = {"bin": image_bytes(number), "cls": b"%d" % number, **(extra(number) if extra else {})}
             for field, data in parts.items():
                 member = tarfile.TarInfo(f"{number:06}.{field}")
                 member.size = len(data)

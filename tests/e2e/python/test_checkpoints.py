@@ -272,7 +272,7 @@ def test_a_step_opens_as_safetensors(ckpt, host, root):
         assert numpy.array_equal(step.get_slice("model.embed")[3:9, ::2], state["model"]["embed"][3:9, ::2])
 
 
-def test_a_node_elsewhere_loads_and_says_that_it_cannot_save(shared_daemon):
+def test_a_remote_node_loads_and_says_that_it_cannot_save(shared_daemon):
     with forebay.connect(str(socket_of(shared_daemon))) as near, forebay.connect(shared_daemon.s3_url) as far:
         near.create_bucket("far-away")
         forebay.Checkpoints("far-away/run", node=near, on_error="raise").save(1, small(1)).durable().result(60)

@@ -207,8 +207,8 @@ def test_ctrl_c_ends_a_wait_for_ranks_and_for_a_commit(shared_daemon):
             ckpt.latest()
         # What a rank has after the others agreed: staged, and one of them died before it was.
         options = {"rank": 0, "world_size": 2, "attempt": "a-0123456789abcdef", "deadline": 60.0}
-        save = _native.CheckpointSave(node._client, "lonely/run", 1, options)
-        handle = SaveHandle(ckpt._root, 1, save.stage(), {"stall_seconds": 0.0, "survives": "trainer"})
+        save = _native.CheckpointSave(node._client, "lonely/run", 1, **options)
+        handle = SaveHandle(ckpt._root, 1, save.stage(), {"stall_seconds": 0.0})
         ckpt._watch.add(handle, lambda _: (), lambda *_: None)
         with interrupted():
             handle.durable().result()

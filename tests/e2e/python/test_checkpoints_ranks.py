@@ -151,8 +151,8 @@ def test_a_rank_that_dies_while_it_saves_is_named_and_nothing_is_seen(run):
         class Dying:
             def __getattr__(self, name):
                 return getattr(real, name)
-            def CheckpointSave(self, *args):
-                real.CheckpointSave(*args).write([], 1)
+            def CheckpointSave(self, *args, **options):
+                real.CheckpointSave(*args, **options).write([], 1)
                 print(json.dumps(None), flush=True)
                 os._exit(0)
         package._native = Dying()

@@ -8,7 +8,7 @@ import pytest
 
 import forebay
 from conftest import threads
-from dataset_shards import picture, put_tars, tar_shard
+from dataset_shards import image_bytes, put_tars, tar_shard
 
 
 def test_samples_by_number_are_what_was_written(node, bucket):
@@ -18,7 +18,7 @@ def test_samples_by_number_are_what_was_written(node, bucket):
     assert ds.fields == ["bin", "cls"]
     for number in (0, 49, 50, 199, -1):
         sample = ds[number]
-        assert bytes(sample["bin"]) == picture(number % 200)
+        assert bytes(sample["bin"]) == image_bytes(number % 200)
         assert sample["cls"] == number % 200
     with pytest.raises(IndexError):
         ds[200]
@@ -132,13 +132,13 @@ def test_every_decoder_gives_its_value(shared_embedded):
     assert sample["tok"].tolist() == list(range(3, 19))
     assert sample["png"].shape == (6, 8, 3)
     assert sample["png"][0, 0].tolist() == [3, 0, 0]
-    assert sample["bin"] == len(picture(3))
+    assert sample["bin"] == len(image_bytes(3))
     assert (sample["__key__"], sample["__shard__"], sample["__number__"]) == ("000003", f"{bucket}/d/0000.tar", 3)
     (batch,) = ds.loader(batch_size=5)
     assert batch["tok"].shape == (5, 16)
     assert batch["tok"].dtype == np.uint16
     assert batch["f"].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
-    assert batch["bin"] == [len(picture(number)) for number in range(5)]
+    assert batch["bin"] == [len(image_bytes(number)) for number in range(5)]
 
 
 @pytest.mark.parametrize("how", ["uint16", "tokens:…", "tokens:float32", "tokens:", "pickle"])
@@ -213,9 +213,9 @@ def test_views_of_a_sample_outlive_the_dataset_and_are_sent(node, bucket):
     name = put_tars(node, f"{bucket}/d", shards=1, samples=4)
     view = forebay.Dataset(name, fields={"bin": "bytes"}, node=node)[2]["bin"]
     sent = pickle.loads(pickle.dumps(view))
-    assert bytes(sent) == bytes(view) == picture(2)
+    assert bytes(sent) == bytes(view) == image_bytes(2)
     assert sent.offset == view.offset
-    assert np.frombuffer(view, dtype=np.uint8).nbytes == len(picture(2))
+    assert np.frombuffer(view, dtype=np.uint8).nbytes == len(image_bytes(2))
 
 
 def test_opening_a_dataset_starts_no_thread(node, bucket):

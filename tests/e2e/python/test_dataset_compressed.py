@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import forebay
-from dataset_shards import picture, tar_shard
+from dataset_shards import image_bytes, tar_shard
 from test_dataset_formats import mds_shard
 
 SAMPLES = 60
@@ -40,7 +40,7 @@ def numbers(loader):
     found = []
     for batch in loader:
         for number, view in zip(batch["cls"].tolist(), batch["bin"], strict=True):
-            assert bytes(view) == picture(number)
+            assert bytes(view) == image_bytes(number)
             found.append(number)
     return found
 
@@ -64,7 +64,7 @@ def test_a_compressed_tar_is_read_as_webdataset_reads_it(shared_embedded, home, 
     mixed = numbers(ds.loader(batch_size=20, shuffle="window", seed=3))
     assert mixed != every and sorted(mixed) == every
     assert sorted(numbers(ds.loader(batch_size=20, shuffle="global", seed=3))) == every
-    assert bytes(ds[217]["bin"]) == picture(217)
+    assert bytes(ds[217]["bin"]) == image_bytes(217)
     assert ds[3]["cls"] == 3
 
 
@@ -75,7 +75,7 @@ def test_a_compressed_tfrecord_is_read_as_tfrecord_reads_it(shared_embedded, hom
     path = tmp_path / "a.tfrecord"
     writer = tfrecord.TFRecordWriter(str(path))
     for number in range(SAMPLES):
-        writer.write({"image": (picture(number), "byte"), "label": (number, "int")})
+        writer.write({"image": (image_bytes(number), "byte"), "label": (number, "int")})
     writer.close()
     packed = tmp_path / "a.tfrecord.gz"
     packed.write_bytes(compress(path.read_bytes()))

@@ -1,4 +1,4 @@
-"""Decoding off the interpreter: pictures against Pillow, JSON and arrays against their own libraries, packing, faults."""
+"""Decoding off the interpreter: images against Pillow, JSON and arrays against their own libraries, packing, faults."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from dataset_shards import put_tars
 
 
 def surface(number: int, size: tuple[int, int], mode: str) -> Image.Image:
-    """A picture with gradients and edges, as lossy formats like them; `size` is width and height."""
+    """An image with gradients and edges, as lossy formats like them; `size` is width and height."""
     width, height = size
     y, x = np.mgrid[0:height, 0:width]
     channels = [x * 255 // width, y * 255 // height, (x + y + number * 20) % 256, 255 - x * 200 // width]
@@ -38,7 +38,7 @@ def dataset(node, bucket: str, bodies: list[bytes], how, field: str = "img", **o
 
 
 def difference(one, other) -> float:
-    """The mean distance of two pictures, in levels of 256."""
+    """The mean distance of two images, in levels of 256."""
     assert one.shape == other.shape
     return float(np.abs(one.astype(float) - other.astype(float)).mean())
 
@@ -85,8 +85,8 @@ def test_palettes_bits_and_sixteen_bits_are_expanded(shared_embedded):
 
 
 def test_a_jpeg_in_cmyk_becomes_rgb(shared_embedded):
-    picture = surface(2, (48, 32), "RGB")
-    body = encoded(picture.convert("CMYK"), "JPEG", quality=95)
+    image = surface(2, (48, 32), "RGB")
+    body = encoded(image.convert("CMYK"), "JPEG", quality=95)
     found = dataset(shared_embedded, "cmyk", [body], "rgb")[0]["img"]
     assert difference(found, np.asarray(Image.open(io.BytesIO(body)).convert("RGB"))) <= 3
 
@@ -188,7 +188,7 @@ def test_random_resized_cuts_follow_seed_epoch_and_position(shared_embedded):
     assert difference(ds[0]["img"], np.asarray(middle)) <= 1
 
 
-def test_pictures_of_one_size_are_one_array_and_others_a_list(shared_embedded):
+def test_images_of_one_size_are_one_array_and_others_a_list(shared_embedded):
     bodies = [encoded(surface(number, (40 + number // 4, 30), "RGB"), "PNG") for number in range(8)]
     ds = dataset(shared_embedded, "packing", bodies, "rgb")
     first, second = ds.loader(batch_size=4)
@@ -254,7 +254,7 @@ def test_a_jpeg_that_is_cut_off_is_a_bad_sample_as_for_pillow(shared_embedded, p
             ds[number]
 
 
-def test_pictures_that_cannot_be_decoded_are_bad_samples(shared_embedded):
+def test_images_that_cannot_be_decoded_are_bad_samples(shared_embedded):
     good = [encoded(surface(number, (32, 24), "RGB"), "JPEG") for number in range(12)]
     bodies = list(good)
     bodies[1] = good[1][: len(good[1]) // 2]

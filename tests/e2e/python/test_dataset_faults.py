@@ -11,7 +11,7 @@ import pytest
 
 import forebay
 from conftest import socket_of
-from dataset_shards import picture, put_tars, tar_shard
+from dataset_shards import image_bytes, put_tars, tar_shard
 from forebay_node import binary
 from test_dataset_formats import mds_shard
 
@@ -44,7 +44,7 @@ def damaged(lake):
     ds = forebay.Dataset(name, fields={"bin": "bytes", "cls": int}, node=node)
     assert len(ds) == 20
     process.kill()
-    damage(process, "demo/d/0000.tar", picture(7))
+    damage(process, "demo/d/0000.tar", image_bytes(7))
     process.start()
     return forebay.Dataset(name, fields={"bin": "bytes", "cls": int}, node=node)
 
@@ -55,7 +55,7 @@ def test_a_damaged_sample_is_raised_with_shard_and_key(damaged):
         damaged[7]
     context = dict(caught.value.context)
     assert (context["shard"], context["key"], context["field"]) == ("demo/d/0000.tar", "000007", "bin")
-    assert bytes(damaged[8]["bin"]) == picture(8)
+    assert bytes(damaged[8]["bin"]) == image_bytes(8)
     loader = damaged.loader(batch_size=4)
     batches = iter(loader)
     assert next(batches)["cls"].tolist() == [0, 1, 2, 3]
@@ -95,7 +95,7 @@ def test_a_shard_that_is_replaced_in_mid_epoch_is_an_error_that_says_so(lake):
     with pytest.raises(forebay.ChangedError, match="open the dataset again"):
         for batch in batches:
             for number, view in zip(batch["cls"].tolist(), batch["bin"], strict=True):
-                assert bytes(view) == picture(number)
+                assert bytes(view) == image_bytes(number)
                 seen.append(number)
     assert seen == list(range(50, 100))
     again = forebay.Dataset(name, fields={"cls": int}, node=node)
@@ -224,7 +224,7 @@ def test_raw_files_and_several_buckets_are_verified(shared_embedded, tmp_path):
         for kind in ("cat", "dog"):
             (data / kind).mkdir(parents=True)
             for number in range(3):
-                (data / kind / f"{number}.jpg").write_bytes(picture(number))
+                (data / kind / f"{number}.jpg").write_bytes(image_bytes(number))
         manifest = [binary(), "dataset", "manifest", str(data)]
         subprocess.run(manifest, check=True, capture_output=True, timeout=60)
         shared_embedded.create_bucket(bucket)
@@ -239,8 +239,8 @@ def test_raw_files_and_several_buckets_are_verified(shared_embedded, tmp_path):
     vouched("raw-two")
     ds = opened()
     assert len(ds) == 12
-    assert bytes(ds[4]["data"]) == picture(1)
-    shared_embedded.put("raw-two/dog/1.jpg", picture(7))
+    assert bytes(ds[4]["data"]) == image_bytes(1)
+    shared_embedded.put("raw-two/dog/1.jpg", image_bytes(7))
     with pytest.raises(forebay.ChangedError):
         ds[10]
     with pytest.raises(forebay.ChecksumError, match=r"dog/1\.jpg"):

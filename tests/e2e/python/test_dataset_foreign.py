@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 import forebay
-from dataset_shards import picture, put_tars, tar_shard
+from dataset_shards import image_bytes, put_tars, tar_shard
 
 
 def dali(shard: bytes) -> bytes:
@@ -43,7 +43,7 @@ def test_dali_indexes_are_borrowed_and_compared(shared_embedded, home):
     assert ds.index_origin == "memory"
     for number in (29, 0, 13):
         sample = ds[number]
-        assert (sample["__key__"], bytes(sample["bin"]), sample["cls"]) == (f"{number:06}", picture(number), number)
+        assert (sample["__key__"], bytes(sample["bin"]), sample["cls"]) == (f"{number:06}", image_bytes(number), number)
     assert forebay.Dataset(f"{home}/d/a.tar", **options).index().index_origin == "built"
     shared_embedded.put(f"{home}/d/a.tar", tar_shard(range(1, 31)))
     with pytest.raises(forebay.CorruptError, match="does not fit"):

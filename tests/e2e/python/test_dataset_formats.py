@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import forebay
-from dataset_shards import picture
+from dataset_shards import image_bytes
 
 
 def upload(node, home, folder):
@@ -23,7 +23,7 @@ def test_what_webdataset_writes_is_read_as_webdataset_reads_it(shared_embedded, 
             writer.write(
                 {
                     "__key__": f"sample-{number:05}",
-                    "bin": picture(number),
+                    "bin": image_bytes(number),
                     "cls": number,
                     "json": {"name": f"größe {number}"},
                     "npy": np.arange(number, dtype=np.int32),
@@ -64,7 +64,7 @@ def test_what_tfrecord_writes_is_read_as_tfrecord_reads_it(shared_embedded, home
     for number in range(40):
         writer.write(
             {
-                "image": (picture(number), "byte"),
+                "image": (image_bytes(number), "byte"),
                 "label": (number, "int"),
                 "box": ([number + 0.5, 2.0, 3.0], "float"),
             }
@@ -134,7 +134,7 @@ def test_columns_of_mds_have_the_values_of_their_encodings(shared_embedded, home
     columns = [("image", "jpeg", None), ("label", "int", 8), ("text", "str", None), ("values", "ndarray:float32:2,3", 24)]
     samples = [
         {
-            "image": picture(number),
+            "image": image_bytes(number),
             "label": number.to_bytes(8, "little"),
             "text": f"größe {number}".encode(),
             "values": (np.arange(6, dtype="<f4") + number).tobytes(),
@@ -148,7 +148,7 @@ def test_columns_of_mds_have_the_values_of_their_encodings(shared_embedded, home
     shared_embedded.put(f"{home}/mds/index.json", json.dumps(index).encode())
     ds = forebay.Dataset(f"{home}/mds/", node=shared_embedded)
     sample = ds[7]
-    assert bytes(sample["image"]) == picture(7)
+    assert bytes(sample["image"]) == image_bytes(7)
     assert (sample["label"], sample["text"]) == (7, "größe 7")
     assert sample["values"].tolist() == [[7, 8, 9], [10, 11, 12]]
     seen = [batch["label"] for batch in ds.loader(batch_size=4, shuffle="global")]

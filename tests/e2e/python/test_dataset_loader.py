@@ -1,5 +1,6 @@
 """Loaders: every sample once, on any number of ranks; states; mixes; what was waited for."""
 
+import itertools
 import json
 import logging
 import os
@@ -92,13 +93,63 @@ def test_a_state_resumes_with_any_ranks_and_batches(numbers, done, world_size, b
     assert found == left[:whole]
 
 
-def test_a_loop_that_was_left_goes_on(numbers):
+def leave_by_break(loader):
+    for _ in loader:
+        break
+
+
+def take_exactly_the_batches_of_an_epoch(loader):
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        next(batches)
+
+
+def slice_all(loader):
+    list(itertools.islice(loader, len(loader)))
+
+
+def slice_some(loader):
+    list(itertools.islice(loader, 2))
+
+
+@pytest.mark.parametrize(
+    "leave", [leave_by_break, take_exactly_the_batches_of_an_epoch, slice_all, slice_some, list]
+)
+def test_iter_begins_the_next_epoch_however_the_last_loop_ended(numbers, leave):
+    options = {"batch_size": 10, "shuffle": "global", "seed": 1}
+    loader = numbers.loader(**options)
+    leave(loader)
+    assert rest(loader) == rest(numbers.loader(epoch=1, **options))
+    assert loader.epoch == 2
+    leave(loader)
+    loader.set_epoch(0)
+    assert rest(loader) == rest(numbers.loader(**options))
+
+
+def test_an_iteration_that_took_nothing_takes_no_epoch(numbers):
+    loader = numbers.loader(batch_size=10, shuffle="global", seed=1)
+    iter(loader)
+    iter(loader)
+    assert rest(loader) == rest(numbers.loader(batch_size=10, shuffle="global", seed=1))
+
+
+def test_only_a_state_goes_on_in_the_middle(numbers):
     loader = numbers.loader(batch_size=10, shuffle="global", seed=1)
     whole = rest(numbers.loader(batch_size=10, shuffle="global", seed=1))
-    for batch in loader:
-        assert batch["cls"].tolist() == whole[0]
-        break
-    assert rest(loader) == whole[1:]
+    slice_some(loader)
+    loader.load_state_dict(loader.state_dict())
+    assert rest(loader) == whole[2:]
+    assert loader.epoch == 1
+
+
+def test_an_iteration_that_was_overtaken_is_refused(numbers):
+    loader = numbers.loader(batch_size=10)
+    first = iter(loader)
+    next(first)
+    second = iter(loader)
+    with pytest.raises(forebay.InvalidInputError, match="a loader for each"):
+        next(first)
+    assert next(second)["cls"].tolist() == list(range(10))
 
 
 def test_a_state_of_other_data_is_refused(numbers, shared_embedded):

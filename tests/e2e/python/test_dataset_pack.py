@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataset_shards import picture, tar_shard
+from dataset_shards import image_bytes, tar_shard
 from forebay_node import binary
 from test_dataset_parquet import table
 
@@ -48,7 +48,7 @@ def test_a_tar_becomes_parquet_that_pyarrow_reads_and_a_tar_again(tars, tmp_path
     for number, row in enumerate(found.to_pylist()):
         assert row == {
             "__key__": f"{number:06}",
-            "bin": picture(number),
+            "bin": image_bytes(number),
             "cls": b"%d" % number,
             "txt": "only here" if number == 30 else None,
         }
@@ -56,7 +56,7 @@ def test_a_tar_becomes_parquet_that_pyarrow_reads_and_a_tar_again(tars, tmp_path
     forebay("pack", tmp_path / "rows", tmp_path / "again", "--format", "tar")
     samples = list(webdataset.WebDataset(str(tmp_path / "again/shard-000000.tar"), shardshuffle=False))
     assert [sample["__key__"] for sample in samples] == [f"{number:06}" for number in range(SAMPLES)]
-    assert [sample["bin"] for sample in samples] == [picture(number) for number in range(SAMPLES)]
+    assert [sample["bin"] for sample in samples] == [image_bytes(number) for number in range(SAMPLES)]
     assert [sample.get("txt") for sample in samples].count(b"only here") == 1
 
 
@@ -213,7 +213,7 @@ def examples(tmp_path):
     (tmp_path / "records").mkdir()
     writer = tfrecord.TFRecordWriter(str(tmp_path / "records/0.tfrecord"))
     for number in range(30):
-        one = {"image/encoded": (picture(number), "byte"), "image/class/Label": (number - 9, "int"), "vector": ([number / 4, -1.5], "float")}
+        one = {"image/encoded": (image_bytes(number), "byte"), "image/class/Label": (number - 9, "int"), "vector": ([number / 4, -1.5], "float")}
         writer.write({**one, "boxes": (list(range(number % 3)), "int")})
     writer.close()
     return tmp_path / "records"
@@ -227,7 +227,7 @@ def test_examples_become_fields_in_every_format(examples, tmp_path):
     numbers = range(30)
     forebay("pack", examples, tmp_path / "tar", "--format", "tar")
     theirs = list(webdataset.WebDataset(str(tmp_path / "tar/shard-000000.tar"), shardshuffle=False).decode())
-    assert [bytes(sample["image.encoded"]) for sample in theirs] == [picture(number) for number in numbers]
+    assert [bytes(sample["image.encoded"]) for sample in theirs] == [image_bytes(number) for number in numbers]
     assert [int(sample["image.class.label"]) for sample in theirs] == [number - 9 for number in numbers]
     assert [json.loads(sample["vector"]) for sample in theirs] == [[number / 4, -1.5] for number in numbers]
     assert [json.loads(sample["boxes"]) for sample in theirs] == [list(range(number % 3)) for number in numbers]
@@ -235,7 +235,7 @@ def test_examples_become_fields_in_every_format(examples, tmp_path):
     table = rows(tmp_path / "rows")
     assert table.schema.field("image/class/Label").type == pa.int64()
     assert table["vector"].to_pylist() == [[number / 4, -1.5] for number in numbers]
-    assert table["image/encoded"].to_pylist() == [picture(number) for number in numbers]
+    assert table["image/encoded"].to_pylist() == [image_bytes(number) for number in numbers]
     assert table["boxes"].to_pylist() == [list(range(number % 3)) for number in numbers]
     forebay("pack", examples, tmp_path / "mds", "--format", "mds")
     with package.open(f"file://{tmp_path}") as node:
@@ -316,7 +316,7 @@ def test_compressed_mds_is_what_plain_mds_is(tars, tmp_path):
     assert "not empty" in other["error"]["message"]
     with package.open(f"file://{tmp_path}") as node:
         ds = package.Dataset("mds/", node=node)
-        assert [bytes(sample["bin"]) for sample in ds] == [picture(number) for number in range(20)]
+        assert [bytes(sample["bin"]) for sample in ds] == [image_bytes(number) for number in range(20)]
 
 
 @pytest.mark.parametrize("how", ["gzip", "zstd:0", "zstd:20", "zstd:x", "br", "none:1"])
@@ -346,7 +346,7 @@ def test_keys_are_read_by_name_in_every_format_that_keeps_them(tmp_path, format)
     with package.open(f"file://{tmp_path}") as node:
         ds = package.Dataset(f"lake/{format}/", fields={"__key__": str, "bin": "bytes"}, node=node)
         assert [sample["__key__"] for sample in ds] == [f"{number:06}" for number in range(SAMPLES)]
-        assert bytes(ds[7]["bin"]) == picture(7)
+        assert bytes(ds[7]["bin"]) == image_bytes(7)
         (batch,) = ds.loader(batch_size=SAMPLES)
         assert list(batch["__key__"]) == [f"{number:06}" for number in range(SAMPLES)]
 

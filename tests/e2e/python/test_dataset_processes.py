@@ -12,7 +12,7 @@ import pytest
 
 import forebay
 from conftest import socket_of
-from dataset_shards import picture, put_tars, tar_shard
+from dataset_shards import image_bytes, put_tars, tar_shard
 
 SECONDS_MAX = 60
 FIELDS = {"bin": "bytes", "cls": int}
@@ -28,7 +28,7 @@ def images(shared_daemon):
 def work(dataset, loader, results):
     """Uses both in another process."""
     try:
-        good = all(bytes(dataset[number]["bin"]) == picture(number) for number in range(0, 200, 17))
+        good = all(bytes(dataset[number]["bin"]) == image_bytes(number) for number in range(0, 200, 17))
         found = [int(number) for batch in loader for number in batch["cls"]]
         results.put((good, found))
     except BaseException as error:

@@ -60,7 +60,7 @@ def test_what_cannot_be_asked_for_is_said_plainly(shared_embedded):
         r"\(name, offset, length\)": lambda: node.get_batch([("demo/a", 0, -1)]),
         "counted from 0": lambda: forebay.Checkpoints("forebay://demo/run", node=node).save(-1, {}),
         "bucket/key or forebay://bucket/key": lambda: node.get("s3://demo/a"),
-        "socket path or http://host:port": lambda: forebay.connect("ftp://node"),
+        "socket path, http://host:port or https://host:port": lambda: forebay.connect("ftp://node"),
     }
     for message, call in wrong.items():
         with pytest.raises(forebay.InvalidInputError, match=message):

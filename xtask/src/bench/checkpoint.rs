@@ -1,6 +1,8 @@
-//! `cargo xtask bench checkpoint`: saves and loads of a 2.2 GB state beside memcpy, plain files and other libraries.
+//! `cargo xtask bench checkpoint`: saves and loads of a 2.2 GB state beside memcpy, plain files and other
+//! libraries.
 //!
-//! The work is done by bench/checkpoint.py with the release wheel in an environment of its own; all groups share one node whose lake is a folder.
+//! The work is done by bench/checkpoint.py with the release wheel in an environment of its own; all groups
+//! share one node whose lake is a folder.
 
 use std::fs;
 
@@ -22,7 +24,7 @@ const RAM: &str = "6GiB";
 const RESTORE: &str = "restore";
 const SLOW_LAKE: &str = "?latency_ms=20&bytes_per_s=200000000";
 
-/// How long and what.
+/// Options of the bench.
 #[derive(Args)]
 pub(crate) struct CheckpointArgs {
     /// How often each round is run.

@@ -1,7 +1,9 @@
-//! `cargo xtask bench client`: the client on the host against memcpy, plain memory, and s3fs through our own S3 edge.
+//! `cargo xtask bench client`: the client on the host against memcpy, plain memory, and s3fs through our own
+//! S3 edge.
 //!
-//! The work is done by bench/client.py with the release wheel in a virtual environment of its own, so that what is measured is what an
-//! ML engineer calls. One node serves all groups from one folder lake; it is warm before a group is timed.
+//! The work is done by bench/client.py with the release wheel in a virtual environment of its own, so that
+//! what is measured is what an ML engineer calls. One node serves all groups from one folder lake; it is warm
+//! before a group is timed.
 
 use std::fs;
 
@@ -17,7 +19,7 @@ use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/benchmarks/client.md";
 
-/// How long and what.
+/// Options of the bench.
 #[derive(Args)]
 pub(crate) struct ClientArgs {
     /// Seconds of each measurement of CPU time.

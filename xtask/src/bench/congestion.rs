@@ -10,7 +10,7 @@ const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// Holds the machine on cubic; dropping it restores what was there.
 pub(super) struct Cubic {
     before: Option<String>,
-    /// What sockets really use now.
+    /// The algorithm that sockets really use now.
     pub(super) in_use: String,
 }
 

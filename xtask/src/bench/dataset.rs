@@ -1,8 +1,9 @@
-//! `cargo xtask bench dataset`: loaders beside webdataset, mosaicml-streaming, LitData and pyarrow, and what a slow lake and a small cache make of them.
+//! `cargo xtask bench dataset`: loaders beside webdataset, mosaicml-streaming, LitData and pyarrow, and what
+//! a slow lake and a small cache make of them.
 //!
-//! The work is done by bench/dataset.py with the release wheel in an environment of its own, on data that bench/dataset_data.py makes once (about 5 GB
-//! under target/bench/dataset, left there for the next run). Each group of rows names the node that it needs; groups with
-//! the same one share it.
+//! The work is done by bench/dataset.py with the release wheel in an environment of its own, on data that
+//! bench/dataset_data.py makes once (about 5 GB under target/bench/dataset, left there for the next run).
+//! Each group of rows names the node that it needs; groups with the same one share it.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::workspace::Workspace;
 
 const PAGE: &str = "docs/benchmarks/dataset.md";
 
-/// How long and what.
+/// Options of the bench.
 #[derive(Args)]
 pub(crate) struct DatasetArgs {
     /// How often each A-B-B-A round is run.

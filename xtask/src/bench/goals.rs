@@ -17,7 +17,7 @@ pub(super) struct Goal {
     pub(super) group: &'static str,
     /// The name of the figure.
     pub(super) figure: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub(super) what: &'static str,
     /// The bar in words.
     pub(super) must_reach: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Goal {
     pub(super) bar: Bar,
 }
 
-/// What a median must reach.
+/// Bar that a median must reach.
 #[derive(Clone, Copy)]
 pub(super) enum Bar {
     AtLeast(f64),
@@ -66,7 +66,7 @@ pub(super) const fn shown(group: &'static str, figure: &'static str, what: &'sta
     goal(group, figure, what, "reported", Bar::Reported)
 }
 
-/// What a script measured.
+/// Figure that a script measured.
 #[derive(Deserialize)]
 pub(super) struct Figure {
     name: String,

@@ -1,4 +1,5 @@
-//! The load generator: one thread for each connection, HTTP/1.1 keep-alive, reads of 256 KiB, bytes discarded.
+//! The load generator: one thread for each connection, HTTP/1.1 keep-alive, reads of 256 KiB, bytes
+//! discarded.
 //!
 //! The same for every server, so that what differs is the server. Requests are bytes made (and signed) before
 //! the clock starts; every answer must be 200 or 206 and as long as its Content-Length says.
@@ -11,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How much is asked of the socket at a time.
+/// Bytes asked of the socket at a time.
 const READ_BYTES: usize = 256 * 1024;
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// What to send and for how long.
+/// Requests to send, and the time for them.
 pub(super) struct Load<'a> {
     pub(super) address: SocketAddr,
     /// Each connection walks through these, starting at its own place.
@@ -24,18 +25,18 @@ pub(super) struct Load<'a> {
     pub(super) until: Until,
 }
 
-/// When to stop.
+/// Condition to stop.
 #[derive(Clone, Copy)]
 pub(super) enum Until {
     /// After this time.
     Elapsed(Duration),
-    /// When each connection has sent its share of all requests once.
+    /// Stops when each connection has sent its share of all requests once.
     Once,
-    /// When every connection has sent every request.
+    /// Stops when every connection has sent every request.
     EachSendsAll,
 }
 
-/// What came back.
+/// Responses of a run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Outcome {
     pub(super) requests: u64,

@@ -36,7 +36,7 @@ impl Spread {
     }
 }
 
-/// What one run of one contender gave: the figure to compare, and CPU time of its processes per unit.
+/// Result of one run of one contender: the figure to compare, and CPU time of its processes per unit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) rate: f64,
@@ -64,7 +64,8 @@ impl Rounds {
         Ok(Self { samples })
     }
 
-    /// How a contender does against another, round by round: forth and back of a round are averaged first.
+    /// Returns how a contender does against another, round by round: forth and back of a round are averaged
+    /// first.
     pub(super) fn ratio(&self, contender: usize, limit: usize) -> Spread {
         let pairs = |of: usize| {
             self.samples[of]

@@ -19,7 +19,7 @@ pub(super) const KEY: &str = "bench-access-key";
 pub(super) const SECRET: &str = "bench-secret-access-key-0123456789";
 const READY_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Where a node keeps things and how much it may hold.
+/// Folders and budgets of a node.
 pub(super) struct NodeArgs<'a> {
     pub(super) binary: &'a Path,
     pub(super) root: &'a Path,
@@ -34,9 +34,9 @@ pub(super) struct BenchNode {
     /// From spawn to ready.
     pub(super) start_seconds: f64,
     pub(super) s3: SocketAddr,
-    /// Where clients on the host find it.
+    /// Its socket for clients on the host.
     pub(super) socket: PathBuf,
-    /// Where metrics are.
+    /// Its metrics.
     pub(super) admin: SocketAddr,
 }
 

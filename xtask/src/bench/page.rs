@@ -30,7 +30,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Whether every row that must reach something does.
+    /// Returns whether every row that must reach something does.
     pub(super) fn is_good(&self) -> bool {
         self.rows.iter().all(|row| row.reached != Some(false))
     }

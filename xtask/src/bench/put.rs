@@ -1,5 +1,5 @@
-//! The yardstick for writes: a process that hashes, writes and syncs, as anyone must who stores an object with
-//! an S3 ETag safely.
+//! The yardstick for writes: a process that hashes, writes and syncs, as anyone must who stores an object
+//! with an S3 ETag safely.
 
 use std::fs::File;
 use std::io::Write;

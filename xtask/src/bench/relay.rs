@@ -10,7 +10,7 @@ use anyhow::Result;
 
 /// Listens on a free port of loopback until the process ends.
 pub(super) struct Relay {
-    /// Where it listens.
+    /// Its address.
     pub(super) address: SocketAddr,
     from_lake_bytes: Arc<AtomicU64>,
 }

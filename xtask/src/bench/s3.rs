@@ -1,6 +1,8 @@
-//! `cargo xtask bench s3`: the front door against nginx (the limit), SeaweedFS (the peer), and the lake's own count.
+//! `cargo xtask bench s3`: the S3 endpoint against nginx (the limit), SeaweedFS (the peer), and the lake's
+//! own count.
 //!
-//! One function for each group of rows, one file each. All servers are up during the whole run and take turns.
+//! One function for each group of rows, one file each. All servers are up during the whole run and take
+//! turns.
 
 mod lake;
 mod memory;
@@ -23,7 +25,7 @@ const PAGE: &str = "docs/benchmarks/s3.md";
 pub(super) const KIB: u64 = 1024;
 pub(super) const MIB: u64 = 1024 * 1024;
 
-/// What the groups share.
+/// Context that the groups share.
 pub(super) struct World<'a> {
     pub(super) workspace: &'a Workspace,
     pub(super) options: &'a S3Args,
@@ -70,7 +72,7 @@ pub(super) fn run(workspace: &Workspace, options: &S3Args) -> Result<bool> {
         }
     }
     world.empty()?;
-    let text = page.text("S3 front door", &opening(options, &cubic.in_use, &load)?);
+    let text = page.text("S3 endpoint", &opening(options, &cubic.in_use, &load)?);
     publish(workspace, PAGE, &text, options.only.as_deref())?;
     Ok(page.is_good())
 }

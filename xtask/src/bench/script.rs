@@ -1,4 +1,5 @@
-//! A measuring script of bench/: the Python that runs it, the node that it asks, and the figures that it says.
+//! A measuring script of bench/: the Python that runs it, the node that it asks, and the figures that it
+//! says.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -39,7 +40,8 @@ impl Script {
         python
     }
 
-    /// The figures of a group, measured in so many rounds with this node; `more` are arguments of this script alone.
+    /// The figures of a group, measured in so many rounds with this node; `more` are arguments of this script
+    /// alone.
     pub(super) fn measure<S: AsRef<OsStr>>(
         &self,
         group: &str,
@@ -55,7 +57,7 @@ impl Script {
     }
 }
 
-/// What the scripts that ask the node for its metrics and keep files want to know.
+/// Returns what the scripts that ask the node for its metrics and keep files want to know.
 pub(super) fn admin_and_data(node: &BenchNode, data: &Path) -> [OsString; 4] {
     let admin = format!("http://{}", node.admin);
     ["--admin".into(), admin.into(), "--data".into(), data.into()]

@@ -1,7 +1,7 @@
 //! SigV4 for the load generator: sign once, send many times (a signature holds for 15 minutes).
 //!
-//! Bodies are `UNSIGNED-PAYLOAD` unless a hash is given. Checked against the servers themselves: nginx ignores
-//! the headers, SeaweedFS and Forebay verify every request.
+//! Bodies are `UNSIGNED-PAYLOAD` unless a hash is given. Checked against the servers themselves: nginx
+//! ignores the headers, SeaweedFS and Forebay verify every request.
 
 use std::fmt::Write as _;
 
@@ -37,7 +37,8 @@ impl Signer {
         Self::new(&self.key, &self.secret, &self.host)
     }
 
-    /// A request with its signature in the headers, ready for the socket; a body follows if `body_bytes` is not 0.
+    /// A request with its signature in the headers, ready for the socket; a body follows if `body_bytes` is
+    /// not 0.
     pub(super) fn request(
         &self,
         method: &str,
@@ -109,7 +110,7 @@ impl Signer {
     }
 }
 
-/// What follows the head of a request.
+/// Body of a request.
 #[derive(Clone, Copy)]
 pub(super) enum Body<'a> {
     /// Nothing.

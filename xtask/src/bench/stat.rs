@@ -1,4 +1,4 @@
-//! What the kernel knows of a process: CPU time, memory, children.
+//! Process figures of the kernel: CPU time, memory, children.
 
 use std::fs;
 

@@ -76,7 +76,7 @@ impl Drop for Nginx {
     }
 }
 
-/// What nginx runs with; the page shows it.
+/// Returns what nginx runs with; the page shows it.
 pub(super) fn configuration(root: &Path, dir: &Path, [sendfile, copying, cached]: [u16; 3]) -> String {
     let (root, dir) = (root.display(), dir.display());
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -1,8 +1,12 @@
 //! Crate direction: which of our crates may use which (DESIGN §3), read from the manifests.
 //!
-//! One way only: core ← lake, reservoir, dataset, checkpoint ← engine ← s3 ← node ← cli ← python; the client stands beside them, on core, and
-//! the loader on client, dataset and decode, steps on client and checkpoint. The reservoir knows nothing of lakes (it
-//! fills through its own `Source`), testkit serves tests alone, xtask uses nothing of ours.
+//! One way only: core ← wire; core ← lake, reservoir, dataset, checkpoint ← engine ← s3, ipc ← checkpoint-node ←
+//! node ← cli ← python. A door (s3, ipc) knows no node; a capability registers its family of messages with ipc.
+//! The client stands beside them, on core and wire; the loader stands on client, dataset and decode, dataset-pack on the loader,
+//! checkpoint-client on client and checkpoint, transfer on client and lake.
+//! The reservoir knows nothing of lakes (it fills through its own `Source`), testkit serves tests alone,
+//! xtask uses nothing of ours. An edge that is allowed but not used is a fault as well: the table says what
+//! is, not what could be.
 
 use anyhow::Result;
 
@@ -10,20 +14,28 @@ use super::Finding;
 use crate::workspace::{Metadata, Workspace};
 
 /// Each crate and what it may use. A new crate gets a line here when it starts.
-const ALLOWED: [(&str, &[&str]); 17] = [
+const ALLOWED: &[(&str, &[&str])] = &[
     ("forebay-core", &[]),
     ("forebay-sigv4", &[]),
-    ("forebay-lake", &["forebay-core", "forebay-sigv4"]),
+    ("forebay-net", &["forebay-core"]),
+    ("forebay-lake", &["forebay-core", "forebay-net", "forebay-sigv4"]),
     ("forebay-reservoir", &["forebay-core"]),
+    ("forebay-wire", &["forebay-core"]),
     (
         "forebay-client",
-        &["forebay-core", "forebay-sigv4", "forebay-checkpoint"],
+        &[
+            "forebay-core",
+            "forebay-net",
+            "forebay-sigv4",
+            "forebay-wire",
+            "forebay-checkpoint",
+        ],
     ),
     ("forebay-dataset", &["forebay-core"]),
     ("forebay-decode", &["forebay-core"]),
     ("forebay-checkpoint", &["forebay-core"]),
     (
-        "forebay-steps",
+        "forebay-checkpoint-client",
         &["forebay-core", "forebay-client", "forebay-checkpoint"],
     ),
     (
@@ -36,33 +48,67 @@ const ALLOWED: [(&str, &[&str]); 17] = [
         ],
     ),
     (
-        "forebay-engine",
+        "forebay-dataset-pack",
         &[
             "forebay-core",
-            "forebay-checkpoint",
-            "forebay-lake",
-            "forebay-reservoir",
+            "forebay-client",
+            "forebay-dataset",
+            "forebay-loader",
         ],
+    ),
+    (
+        "forebay-transfer",
+        &["forebay-core", "forebay-client", "forebay-lake"],
+    ),
+    (
+        "forebay-engine",
+        &["forebay-core", "forebay-lake", "forebay-reservoir"],
     ),
     (
         "forebay-s3",
         &[
             "forebay-core",
+            "forebay-net",
+            "forebay-wire",
+            "forebay-lake",
+            "forebay-reservoir",
+            "forebay-engine",
+        ],
+    ),
+    (
+        "forebay-ipc",
+        &[
+            "forebay-core",
+            "forebay-wire",
             "forebay-lake",
             "forebay-reservoir",
             "forebay-engine",
             "forebay-dataset",
+        ],
+    ),
+    (
+        "forebay-checkpoint-node",
+        &[
+            "forebay-core",
+            "forebay-wire",
+            "forebay-ipc",
+            "forebay-checkpoint",
+            "forebay-lake",
+            "forebay-reservoir",
+            "forebay-engine",
         ],
     ),
     (
         "forebay-node",
         &[
             "forebay-core",
-            "forebay-checkpoint",
+            "forebay-net",
+            "forebay-wire",
+            "forebay-ipc",
+            "forebay-checkpoint-node",
             "forebay-lake",
             "forebay-reservoir",
             "forebay-engine",
-            "forebay-dataset",
             "forebay-s3",
         ],
     ),
@@ -70,15 +116,15 @@ const ALLOWED: [(&str, &[&str]); 17] = [
         "forebay-cli",
         &[
             "forebay-core",
+            "forebay-net",
             "forebay-lake",
-            "forebay-reservoir",
-            "forebay-engine",
             "forebay-client",
             "forebay-dataset",
+            "forebay-dataset-pack",
             "forebay-loader",
             "forebay-checkpoint",
-            "forebay-steps",
-            "forebay-s3",
+            "forebay-checkpoint-client",
+            "forebay-transfer",
             "forebay-node",
         ],
     ),
@@ -91,7 +137,7 @@ const ALLOWED: [(&str, &[&str]); 17] = [
             "forebay-decode",
             "forebay-loader",
             "forebay-checkpoint",
-            "forebay-steps",
+            "forebay-checkpoint-client",
             "forebay-node",
             "forebay-cli",
         ],
@@ -101,11 +147,14 @@ const ALLOWED: [(&str, &[&str]); 17] = [
 ];
 
 const TESTKIT: &str = "forebay-testkit";
-/// A node is tested through its client, too.
-const CLIENT: &str = "forebay-client";
-/// What reads through a node is tested with a real one.
-const THROUGH_A_NODE: [&str; 2] = ["forebay-loader", "forebay-steps"];
-const NODE: &str = "forebay-node";
+/// Crates that the tests of another one need: what reads through a node is tested with a real one, and a node
+/// through its client.
+const FOR_TESTS: [(&str, &str); 4] = [
+    ("forebay-loader", "forebay-node"),
+    ("forebay-dataset-pack", "forebay-node"),
+    ("forebay-checkpoint-client", "forebay-node"),
+    ("forebay-node", "forebay-client"),
+];
 
 pub(super) fn check(workspace: &Workspace) -> Result<Finding> {
     Ok(Finding::from_lines(violations(&workspace.metadata)))
@@ -132,12 +181,38 @@ fn violations(metadata: &Metadata) -> Vec<String> {
                 lines.push(fault);
             }
         }
+        let used = |dev: bool| -> Vec<&str> {
+            let of_kind = package
+                .dependencies
+                .iter()
+                .filter(|dependency| (dependency.kind.as_deref() == Some("dev")) == dev);
+            of_kind.map(|dependency| dependency.name.as_str()).collect()
+        };
+        lines.extend(unused(&package.name, allowed, &used(false)));
+        for (_, to) in FOR_TESTS.iter().filter(|(from, _)| *from == package.name) {
+            lines.extend(unused(&package.name, &[to], &used(true)));
+        }
+    }
+    for (name, _) in ALLOWED.iter().filter(|(name, _)| !ours.contains(name)) {
+        lines.push(format!(
+            "{name} is no crate of ours: take its line out of xtask/src/check/direction.rs"
+        ));
     }
     lines
 }
 
+/// Allowed edges that nobody uses.
+fn unused(from: &str, allowed: &[&str], used: &[&str]) -> Vec<String> {
+    let spare = allowed.iter().filter(|to| !used.contains(to));
+    spare
+        .map(|to| {
+            format!("{from} may use {to} but does not: take the edge out of xtask/src/check/direction.rs")
+        })
+        .collect()
+}
+
 fn fault(from: &str, to: &str, allowed: &[&str], dev: bool) -> Option<String> {
-    let for_tests = to == TESTKIT || to == CLIENT || (THROUGH_A_NODE.contains(&from) && to == NODE);
+    let for_tests = to == TESTKIT || FOR_TESTS.contains(&(from, to));
     if allowed.contains(&to) || (dev && for_tests && from != "xtask") {
         return None;
     }
@@ -157,18 +232,24 @@ mod tests {
 
     #[test]
     fn reservoir_must_not_use_the_lake() {
-        let (_, allowed) = ALLOWED[3];
+        let (_, allowed) = ALLOWED[4];
         assert!(fault("forebay-reservoir", "forebay-lake", allowed, false).is_some());
         assert!(fault("forebay-reservoir", "forebay-core", allowed, false).is_none());
     }
 
     #[test]
     fn a_node_is_for_tests_of_what_reads_through_it() {
-        for from in THROUGH_A_NODE {
-            assert!(fault(from, NODE, &["forebay-core"], true).is_none(), "{from}");
-            assert!(fault(from, NODE, &["forebay-core"], false).is_some(), "{from}");
+        for (from, to) in FOR_TESTS {
+            assert!(fault(from, to, &["forebay-core"], true).is_none(), "{from}");
+            assert!(fault(from, to, &["forebay-core"], false).is_some(), "{from}");
         }
-        assert!(fault("forebay-dataset", NODE, &["forebay-core"], true).is_some());
+        assert!(fault("forebay-dataset", "forebay-node", &["forebay-core"], true).is_some());
+    }
+
+    #[test]
+    fn an_edge_that_nobody_uses_is_a_fault() {
+        assert_eq!(unused("a", &["b", "c"], &["c", "d"]).len(), 1);
+        assert!(unused("a", &["b"], &["b"]).is_empty());
     }
 
     #[test]

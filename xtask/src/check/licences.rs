@@ -1,7 +1,7 @@
 //! Licences, banned crates and sources, of what is compiled, by `deny.toml`.
 //!
-//! The file has cargo-deny's shape, and cargo-deny can read it. We do not run it: building it takes longer than
-//! the rest of the check, and its advisory database cannot be reached from CI.
+//! The file has cargo-deny's shape, and cargo-deny can read it. We do not run it: building it takes longer
+//! than the rest of the check, and its advisory database cannot be reached from CI.
 
 use std::collections::BTreeMap;
 use std::fs;

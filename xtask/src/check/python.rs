@@ -1,6 +1,6 @@
 //! The Python package: ruff (style and format) and mypy (strict), both from PyPI.
 //!
-//! What needs the built module (the stub against the module, the examples) runs with the tests.
+//! Checks that need the built module (the stub against the module, the examples) run with the tests.
 
 use anyhow::Result;
 

@@ -1,4 +1,5 @@
-//! SEMANTICS.md names a test for every promise; this finds the names that lead nowhere, and numbers that two rules have.
+//! SEMANTICS.md names a test for every promise; this finds the names that lead nowhere, and numbers that two
+//! rules have.
 //!
 //! A reference is `path/file.rs::test_name` or `tests/e2e/test_x.py::test_name` in backticks. The file must
 //! exist and hold a function of that name.

@@ -3,7 +3,7 @@
 //! The part of SPDX that crates use: identifiers, `WITH`, `AND`, `OR`, brackets, and the old `/` for `OR`.
 //! `AND` binds tighter than `OR`. What cannot be parsed satisfies nothing.
 
-/// Whether the expression can be met with the allowed licences alone.
+/// Returns whether the expression can be met with the allowed licences alone.
 pub(super) fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> bool {
     let spaced = expression
         .replace('(', " ( ")

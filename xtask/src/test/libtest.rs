@@ -1,7 +1,7 @@
 //! Reading what `cargo test -- --show-output` prints, where nextest and its report are missing.
 //!
-//! Three kinds of lines count: `test NAME ... ok`, the heading `---- NAME stdout ----` before a test's own output, and a
-//! line `skipped: reason` below it, which is how a Rust test says that it could not run here.
+//! Three kinds of lines count: `test NAME ... ok`, the heading `---- NAME stdout ----` before a test's own
+//! output, and a line `skipped: reason` below it, which is how a Rust test says that it could not run here.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,9 @@
 //! End-to-end tests by pytest.
 //!
-//! `test_x.py` and `test_x_more.py` run in the environment of `requirements/x.txt` if there is such a file (its client cannot share
-//! one with boto3), else in that of `clients.txt`; `python/` runs in that of `python.txt`. The tests find the binary and SeaweedFS by
-//! environment variables; the wheel of our own package is installed where it is tested.
+//! `test_x.py` and `test_x_more.py` run in the environment of `requirements/x.txt` if there is such a file
+//! (its client cannot share one with boto3), else in that of `clients.txt`; `python/` runs in that of
+//! `python.txt`. The tests find the binary and SeaweedFS by environment variables; the wheel of our own
+//! package is installed where it is tested.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +18,8 @@ use crate::command;
 use crate::tools::Venv;
 use crate::wheel;
 
-/// What only Debian packages: a program to look for, its packages, whether only the heavy tier needs it.
+/// Tools that only Debian packages: a program to look for, its packages, whether only the heavy tier needs
+/// it.
 const DEBIAN: [(&str, &[&str], bool); 2] = [
     ("s3cmd", &["s3cmd"], false),
     (
@@ -91,7 +93,8 @@ fn alone_tests(stage: &Stage<'_>, binary: &Path, name: &str, file: &Path) -> Res
     Ok(tests)
 }
 
-/// The Python package: its wheel, installed as a user would, its tests, and the examples of its documentation.
+/// The Python package: its wheel, installed as a user would, its tests, and the examples of its
+/// documentation.
 fn the_package(
     stage: &Stage<'_>,
     binary: &Path,

@@ -1,4 +1,4 @@
-//! What all runners together found.
+//! Sum of the results of all runners.
 
 /// Counts, and the names behind what did not pass.
 #[derive(Default)]
@@ -24,7 +24,7 @@ impl Tally {
         self.skipped.push((name.into(), reason.into()));
     }
 
-    /// Whether nothing failed and something ran.
+    /// Returns whether nothing failed and something ran.
     pub(crate) fn is_good(&self) -> bool {
         self.failed.is_empty() && self.passed > 0
     }

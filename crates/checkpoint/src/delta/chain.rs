@@ -1,8 +1,10 @@
-//! From what lies in the files of a chain to the bytes of its first part: the same for who loads it and for who writes the next difference.
+//! From what lies in the files of a chain to the bytes of its first part: the same for who loads it and for
+//! who writes the next difference.
 //!
-//! Goes through frame by frame: a frame of the plain extent is copied into the target and every difference is applied to it there, while it is in the processor's cache.
-//! Whatever is read is proved before it is used: blocks of the plain extent, stored frames of the others. What lies in between needs no proof then;
-//! what comes out is proved by the checksums of the part's blocks, by whoever called.
+//! Goes through frame by frame: a frame of the plain extent is copied into the target and every difference is
+//! applied to it there, while it is in the processor's cache. Whatever is read is proved before it is used:
+//! blocks of the plain extent, stored frames of the others. What lies in between needs no proof then; what
+//! comes out is proved by the checksums of the part's blocks, by whoever called.
 
 use std::ops::Range;
 
@@ -19,20 +21,20 @@ pub struct Level<'a> {
     pub extent: &'a Extent,
     /// Its side table.
     pub table: &'a Table,
-    /// What [`file_range`] says, of its file.
+    /// Bytes of its file, as [`file_range`] says.
     pub stored: &'a [u8],
 }
 
-/// What is wrong with a chain.
+/// Damage of a chain.
 #[derive(Debug)]
 pub struct Broken {
-    /// Which extent of it, counted from the part.
+    /// Extent of the chain, counted from the part.
     pub level: usize,
-    /// What is wrong with it; which bytes of its file.
+    /// Error, with the bytes of its file.
     pub error: Error,
 }
 
-/// Where in its file an extent has what is needed for these frames.
+/// Returns where in its file an extent has what is needed for these frames.
 pub fn file_range(extent: &Extent, table: &Table, frames: &Range<u64>) -> Result<Range<u64>> {
     let stored = match &extent.encoding {
         Some(_) => Frames::of(table, extent)?.stored(frames),
@@ -41,7 +43,8 @@ pub fn file_range(extent: &Extent, table: &Table, frames: &Range<u64>) -> Result
     Ok(extent.range[0] + stored.start..extent.range[0] + stored.end)
 }
 
-/// Fills `target` with what these frames of the first level stand for. Levels are in order, from the part down to the plain extent.
+/// Fills `target` with what these frames of the first level stand for. Levels are in order, from the part
+/// down to the plain extent.
 pub fn put_together(
     levels: &[Level<'_>],
     frames: &Range<u64>,
@@ -65,7 +68,7 @@ pub fn put_together(
 /// A level that is gone through.
 struct Reader<'a> {
     extent: &'a Extent,
-    /// Where `rest` begins in the file.
+    /// First byte of `rest` in the file.
     first: u64,
     rest: &'a [u8],
     proof: Proof<'a>,

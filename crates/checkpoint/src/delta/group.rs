@@ -1,6 +1,7 @@
 //! Bytes of elements, grouped: all first bytes, then all second bytes, and so on.
 //!
-//! Words are taken apart by shifts, which compilers turn into vector instructions; picking every n-th byte they do not.
+//! Words are taken apart by shifts, which compilers turn into vector instructions; picking every n-th byte
+//! they do not.
 
 macro_rules! of_width {
     ($apart:ident, $together:ident, $word:ty, $bytes:literal) => {
@@ -35,7 +36,8 @@ of_width!(apart2, together2, u16, 2);
 of_width!(apart4, together4, u32, 4);
 of_width!(apart8, together8, u64, 8);
 
-/// `bytes` without what `base` has, grouped. All three are equally long; bytes behind the last whole element come last.
+/// `bytes` without what `base` has, grouped. All three are equally long; bytes behind the last whole element
+/// come last.
 pub(super) fn apart(bytes: &[u8], base: &[u8], element_bytes: u8, grouped: &mut [u8]) {
     let whole = whole(bytes.len(), element_bytes);
     let (front, back) = grouped.split_at_mut(whole);

@@ -141,7 +141,8 @@ fn a_frame_cannot_make_more_bytes_than_it_stands_for() {
     assert!(decoder.frame(&[], 4, &mut vec![0; (1 << 20) + 1]).is_err());
 }
 
-/// Four numbers of four bytes on a base of ones: made with the `zstd` command, level 1, from the grouped bytes.
+/// Four numbers of four bytes on a base of ones: made with the `zstd` command, level 1, from the grouped
+/// bytes.
 #[test]
 fn the_bytes_are_these() {
     let base: Vec<u8> = (0..64).collect();

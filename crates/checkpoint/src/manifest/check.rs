@@ -1,4 +1,4 @@
-//! What must hold in a document before anything in it is used.
+//! Checks of a document before anything in it is used.
 
 use std::collections::BTreeSet;
 
@@ -146,7 +146,7 @@ impl Content {
     }
 }
 
-/// What is claimed to come out, against what lies there and against the base.
+/// Returns what is claimed to come out, against what lies there and against the base.
 fn check_encoding(extent: &Extent, encoding: &Encoding) -> Result<()> {
     if encoding.kind == EncodingKind::Unknown {
         let message = "a part is encoded in a way that this version does not know; update forebay to read it";
@@ -189,9 +189,10 @@ fn check_digest(digest: &str) -> Result<()> {
 
 /// The parts cover the tensor: as many elements as it has, and no two share one.
 ///
-/// Thousands of parts, cut in any way, must not be compared one with the other. So every place of every dimension gets a weight that nobody can choose
-/// ([`Weights`]), and a box weighs the product of its sides. Parts that lie side by side weigh together what the whole does; where they do not, that
-/// comes about by chance once in 2^57.
+/// Thousands of parts, cut in any way, must not be compared one with the other. So every place of every
+/// dimension gets a weight that nobody can choose ([`Weights`]), and a box weighs the product of its sides.
+/// Parts that lie side by side weigh together what the whole does; where they do not, that comes about by
+/// chance once in 2^57.
 pub(super) fn check_cover(tensor: &Tensor, weights: &Weights) -> Result<()> {
     let whole = elements(&tensor.shape)?;
     let mut covered = 0u64;
@@ -222,7 +223,8 @@ pub(super) fn check_cover(tensor: &Tensor, weights: &Weights) -> Result<()> {
 /// Numbers below this are a field: a product is zero only if a factor is.
 const PRIME: u64 = (1 << 61) - 1;
 
-/// The weight of every place in every dimension, fixed by the document itself: another choice of places has other weights, so none can be made to fit.
+/// The weight of every place in every dimension, fixed by the document itself: another choice of places has
+/// other weights, so none can be made to fit.
 pub(super) struct Weights {
     key: [u8; 32],
 }
@@ -234,7 +236,7 @@ impl Weights {
         }
     }
 
-    /// What a box weighs in these dimensions.
+    /// Returns what a box weighs in these dimensions.
     fn of(&self, dimensions: &[usize], at: &TensorBox) -> u64 {
         dimensions.iter().fold(1, |product, dimension| {
             let first = at.offset[*dimension];

@@ -1,7 +1,7 @@
 //! Documents as bytes: JSON with a digest of itself.
 //!
-//! The digest is BLAKE3 of the very bytes in the lake, with its own 64 digits as zeros. So it can be checked without knowing how the JSON was written, and a
-//! person can still read and `jq` it.
+//! The digest is BLAKE3 of the very bytes in the lake, with its own 64 digits as zeros. So it can be checked
+//! without knowing how the JSON was written, and a person can still read and `jq` it.
 
 use forebay_core::{Error, Kind, Result};
 use serde::Serialize;
@@ -17,7 +17,7 @@ const DIGEST_DIGITS: usize = 64;
 /// Comes right before the digest, which is the last field.
 const DIGEST_FIELD: &[u8] = b"\"digest\": \"";
 
-/// Who wrote a manifest.
+/// Returns who wrote a manifest.
 #[must_use]
 fn writer() -> String {
     format!("forebay {}", env!("CARGO_PKG_VERSION"))
@@ -56,7 +56,8 @@ impl Manifest {
         Self::checked(opened::<true>(bytes, "manifest")?)
     }
 
-    /// Reads what tensors need of a manifest, believes nothing. Objects, tree, metadata and alarms are skipped: they are empty, whatever the document has.
+    /// Reads what tensors need of a manifest, believes nothing. Objects, tree, metadata and alarms are
+    /// skipped: they are empty, whatever the document has.
     pub fn decode_tensors(bytes: &[u8]) -> Result<Self> {
         Self::checked(opened::<false>(bytes, "manifest")?)
     }
@@ -125,7 +126,7 @@ fn sealed<T: Serialize>(document: &T) -> Result<(Vec<u8>, String)> {
     Ok((bytes, digest))
 }
 
-/// What is in a document whose digest is right.
+/// Returns what is in a document whose digest is right.
 fn opened<const ALL: bool>(bytes: &[u8], what: &'static str) -> Result<Document<ALL>> {
     let damaged = |message: &str| Error::new(Kind::Corrupt, format!("a {what} {message}"));
     if bytes.len() as u64 > DOCUMENT_BYTES_MAX {
@@ -146,7 +147,7 @@ fn opened<const ALL: bool>(bytes: &[u8], what: &'static str) -> Result<Document<
     serde_json::from_slice(bytes).map_err(|why| damaged("cannot be read").caused_by(why))
 }
 
-/// Where the digits of the digest begin.
+/// Returns where the digits of the digest begin.
 fn digest_place(bytes: &[u8]) -> Option<usize> {
     let tail = bytes
         .len()

@@ -1,7 +1,8 @@
 //! Parts that are stored as their difference from a part of an earlier step.
 //!
-//! An encoded extent names its base, which may be encoded too: the whole chain stands in the manifest, so that a reader needs no other manifest and a
-//! chain cannot go in a circle. `Extent::range` is then what lies in the file; [`Extent::bytes`], digest and checksums stay those of the bytes that come out.
+//! An encoded extent names its base, which may be encoded too: the whole chain stands in the manifest, so
+//! that a reader needs no other manifest and a chain cannot go in a circle. `Extent::range` is then what lies
+//! in the file; [`Extent::bytes`], digest and checksums stay those of the bytes that come out.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +11,16 @@ use super::Extent;
 /// Encoded extents in a chain; the one below them is plain.
 pub const DEPTH_MAX: usize = 4;
 
-/// How the bytes of an extent are made from what lies in its file.
+/// Recipe that makes the bytes of an extent from what lies in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoding {
-    /// Which way.
+    /// Kind of encoding.
     pub kind: EncodingKind,
-    /// How many bytes come out.
+    /// Bytes that come out.
     pub bytes: u64,
     /// Bytes of an element, by which bytes are grouped: 1, 2, 4 or 8.
     pub element_bytes: u8,
-    /// What they differ from: as many bytes.
+    /// Base that they differ from: as many bytes.
     pub base: Extent,
 }
 
@@ -35,7 +36,7 @@ pub enum EncodingKind {
 }
 
 impl Extent {
-    /// How many bytes it stands for.
+    /// Returns how many bytes it stands for.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let stored_bytes = self.stored_bytes();
@@ -44,7 +45,7 @@ impl Extent {
             .map_or(stored_bytes, |encoding| encoding.bytes)
     }
 
-    /// How many bytes lie in the file.
+    /// Returns how many bytes lie in the file.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.range[1].saturating_sub(self.range[0])
@@ -57,7 +58,7 @@ impl Extent {
         })
     }
 
-    /// How many encoded extents there are from this one down.
+    /// Returns how many encoded extents there are from this one down.
     #[must_use]
     pub fn depth(&self) -> usize {
         self.chain().count() - 1
@@ -69,7 +70,8 @@ impl Extent {
         self.chain().map(Self::stored_bytes).sum()
     }
 
-    /// The same with other indexes of files and tables, along the whole chain: for a document with other lists.
+    /// The same with other indexes of files and tables, along the whole chain: for a document with other
+    /// lists.
     #[must_use]
     pub fn mapped(&self, file: &mut dyn FnMut(u32) -> u32, table: &mut dyn FnMut(u32) -> u32) -> Self {
         let encoding = self.encoding.as_ref().map(|encoding| {

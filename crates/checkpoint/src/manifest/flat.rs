@@ -1,8 +1,9 @@
 //! Documents while they are read: every field where it stands in the JSON, none of them flattened.
 //!
-//! To flatten, serde first holds the whole document in a form of its own, 32 bytes for every number, before a field of it is looked at. Written documents are
-//! flattened (that costs nothing); read ones go through these structs, so that what they take is a small multiple of their bytes. What a caller does not
-//! need is skipped and never held: [`Wanted`].
+//! To flatten, serde first holds the whole document in a form of its own, 32 bytes for every number, before a
+//! field of it is looked at. Written documents are flattened (that costs nothing); read ones go through these
+//! structs, so that what they take is a small multiple of their bytes. What a caller does not need is skipped
+//! and never held: [`Wanted`].
 
 use std::collections::BTreeMap;
 use std::mem::take;

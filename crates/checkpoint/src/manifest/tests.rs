@@ -276,7 +276,7 @@ fn cut(whole: TensorBox, cuts: &[(usize, u64)]) -> Vec<TensorBox> {
     boxes
 }
 
-/// How often each element is covered, element by element.
+/// Returns how often each element is covered, element by element.
 fn is_covered_once(shape: &[u64], boxes: &[TensorBox]) -> bool {
     let has = |at: &TensorBox, place: &[u64]| {
         let mut dimensions = at.offset.iter().zip(&at.shape).zip(place);
@@ -352,7 +352,8 @@ fn parts_are_compared_quickly_whichever_dimension_is_cut() {
 
 #[test]
 fn parts_that_meet_in_every_dimension_are_not_compared_one_by_one() {
-    // Rows on the left, columns on the right: along either dimension half of them meet. In pairs these would be 10^10.
+    // Rows on the left, columns on the right: along either dimension half of them meet. In pairs these would
+    // be 10^10.
     let half = 100_000;
     let at = |offset: [u64; 2], shape: [u64; 2]| TensorBox {
         offset: offset.to_vec(),

@@ -1,7 +1,8 @@
-//! How names make up the user's state again: JSON that is opaque here, kept as the text that it is.
+//! Tree by which names make up the user's state again: JSON that is opaque here, kept as the text that it is.
 //!
-//! As values it would take about sixteen times its bytes, and most who read a manifest never look at it. The text is walked through once when it is read, so
-//! that whoever parses it later can: its depth and its numbers are such that [`Tree::value`] takes them.
+//! As values it would take about sixteen times its bytes, and most who read a manifest never look at it. The
+//! text is walked through once when it is read, so that whoever parses it later can: its depth and its
+//! numbers are such that [`Tree::value`] takes them.
 
 use std::fmt;
 
@@ -28,7 +29,7 @@ impl Tree {
         self.0.get()
     }
 
-    /// What the text says, as values.
+    /// Returns what the text says, as values.
     pub fn value(&self) -> Result<Value> {
         serde_json::from_str(self.text())
             .map_err(|why| Error::new(Kind::Corrupt, "the tree of a step cannot be read").caused_by(why))

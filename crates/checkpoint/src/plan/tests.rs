@@ -68,13 +68,13 @@ fn filled(tensor: &Tensor, at: &TensorBox) -> (Vec<u8>, u64) {
         end = job.target.end;
         let target = &mut target[job.target.start as usize..job.target.end as usize];
         match job.source {
-            Source::Straight { part, part_byte } => {
+            Source::Contiguous { part, part_byte } => {
                 let blocks = blocks_of(&(part_byte..part_byte + target.len() as u64));
                 let range = bytes_of(&blocks, parts[part].len() as u64);
                 read += range.end - range.start;
                 target.copy_from_slice(&parts[part][part_byte as usize..][..target.len()]);
             }
-            Source::Woven { at, parts: from } => {
+            Source::Strided { at, parts: from } => {
                 for part in from {
                     for piece in pieces(&tensor.parts[part], &at, tensor.dtype.bytes()) {
                         let range = bytes_of(&piece.blocks, parts[part].len() as u64);
@@ -100,7 +100,7 @@ fn whole_tensors_are_straight_in_jobs_that_end_with_blocks() {
     let jobs = jobs(&tensor, &at).unwrap();
     assert_eq!(jobs.len(), 3);
     for job in &jobs {
-        let Source::Straight { part_byte, .. } = job.source else {
+        let Source::Contiguous { part_byte, .. } = job.source else {
             panic!("{job:?}")
         };
         assert_eq!(part_byte, job.target.start);
@@ -118,7 +118,7 @@ fn row_shards_are_straight_and_column_shards_are_woven() {
     let all = jobs(&rows, &TensorBox::whole(&[8, 6])).unwrap();
     assert!(
         all.iter()
-            .all(|job| matches!(job.source, Source::Straight { .. }))
+            .all(|job| matches!(job.source, Source::Contiguous { .. }))
     );
     assert_eq!(all.len(), 2);
     let columns = tensor(
@@ -128,7 +128,7 @@ fn row_shards_are_straight_and_column_shards_are_woven() {
     );
     let all = jobs(&columns, &TensorBox::whole(&[8, 6])).unwrap();
     assert_eq!(all.len(), 1);
-    assert!(matches!(&all[0].source, Source::Woven { parts, .. } if *parts == [0, 1]));
+    assert!(matches!(&all[0].source, Source::Strided { parts, .. } if *parts == [0, 1]));
 }
 
 #[test]

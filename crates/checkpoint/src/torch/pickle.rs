@@ -97,7 +97,7 @@ impl Pickle {
         self.op(b'b')
     }
 
-    /// What the loader finds under the last value.
+    /// Returns what the loader finds under the last value.
     pub(super) fn persistent(&mut self) -> &mut Self {
         self.op(b'Q')
     }

@@ -1,6 +1,8 @@
-//! The zip file of one item, as `torch.load` opens it: entries stored as they are, the bytes of a tensor last and at a multiple of 64.
+//! The zip file of one item, as `torch.load` opens it: entries stored as they are, the bytes of a tensor last
+//! and at a multiple of 64.
 //!
-//! The CRC-32 of the tensor comes before its bytes, so who writes a file goes back to [`ItemHead::crc_place`] when it is known. Items stay below 4 GiB.
+//! The CRC-32 of the tensor comes before its bytes, so who writes a file goes back to [`ItemHead::crc_place`]
+//! when it is known. Items stay below 4 GiB.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -9,28 +11,29 @@ const DATA_BYTES_MAX: u64 = 2 << 30;
 const ALIGNMENT: usize = 64;
 const LOCAL_BYTES: usize = 30;
 
-/// What comes before the bytes of a tensor.
+/// Head of an item: everything before the bytes of a tensor.
 #[derive(Debug, Clone)]
 pub struct ItemHead {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// Where the CRC-32 of the tensor's bytes belongs, if there is a tensor.
+    /// Position of the CRC-32 of the tensor's bytes, if there is a tensor.
     pub crc_place: Option<u64>,
-    entries: Vec<Noted>,
+    entries: Vec<DirectoryEntry>,
 }
 
-/// What comes after them.
+/// Tail of an item: everything after them.
 pub type ItemTail = Vec<u8>;
 
 #[derive(Debug, Clone)]
-struct Noted {
+struct DirectoryEntry {
     name: &'static str,
     crc32: u32,
     bytes: u32,
     first: u32,
 }
 
-/// The head of an item: a pickle, and a tensor of so many bytes if there is one. `crc32` is the function of that name.
+/// The head of an item: a pickle, and a tensor of so many bytes if there is one. `crc32` is the function of
+/// that name.
 pub fn item(pickle: &[u8], tensor_bytes: Option<u64>, crc32: impl Fn(&[u8]) -> u32) -> Result<ItemHead> {
     if pickle.len() as u64 + tensor_bytes.unwrap_or_default() > DATA_BYTES_MAX {
         return Err(Error::new(Kind::InvalidInput, "an item would be too large"));
@@ -73,7 +76,7 @@ impl ItemHead {
         self.bytes.extend_from_slice(b"FB");
         self.bytes.extend_from_slice(&(padding as u16).to_le_bytes());
         self.bytes.resize(self.bytes.len() + padding, b'Z');
-        self.entries.push(Noted {
+        self.entries.push(DirectoryEntry {
             name,
             crc32,
             bytes,

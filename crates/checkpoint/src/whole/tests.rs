@@ -125,9 +125,9 @@ proptest! {
                     bytes[to..to + length].copy_from_slice(&whole[from..from + length]);
                 }
             }
-            let woven = Woven { shape: &shape, part, element_bytes };
-            let needed = woven.part_bytes(&range);
-            woven.scatter(&bytes[needed.start as usize..needed.end as usize], needed.start, &range, &mut target);
+            let strided = StridedPart { shape: &shape, part, element_bytes };
+            let needed = strided.part_bytes(&range);
+            strided.scatter(&bytes[needed.start as usize..needed.end as usize], needed.start, &range, &mut target);
         }
         prop_assert_eq!(&target[..], &whole[range.start as usize..range.end as usize]);
     }

@@ -1,4 +1,4 @@
-//! What can be typed after `forebay ckpt`. Help texts are the first lines of the comments here.
+//! Arguments of `forebay ckpt`. Help texts are the first lines of the comments here.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub(crate) enum CkptVerb {
     Wait(WaitArgs),
 }
 
-/// How many at once, and through which node.
+/// Parallelism and the node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct WorkArgs {
     /// How many threads read and compute at once
@@ -66,7 +66,8 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyArgs {
-    /// The step: RUN@STEP; RUN alone is its newest. Or a file: .safetensors, .pt, .pth, .bin, .ckpt; its digests are kept beside it
+    /// The step: RUN@STEP; RUN alone is its newest. Or a file: .safetensors, .pt, .pth, .bin, .ckpt; its
+    /// digests are kept beside it
     #[arg(value_name = "RUN[@STEP]|FILE")]
     pub(crate) step: StepName,
     /// Look only whether every file is there with its size, or at the structure of a file; reads no data
@@ -91,7 +92,7 @@ pub(crate) struct DiffArgs {
     pub(crate) work: WorkArgs,
 }
 
-/// What an export looks like.
+/// Format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
     /// One safetensors file
@@ -144,7 +145,7 @@ pub(crate) struct ImportArgs {
     pub(crate) work: WorkArgs,
 }
 
-/// Whether it is done, or only said.
+/// Confirmation: do it, or only say it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReallyArgs {
     /// Really do it

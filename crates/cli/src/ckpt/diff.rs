@@ -1,7 +1,7 @@
 //! `forebay ckpt diff`: which tensors differ between two steps, and by how much.
 
 use anyhow::anyhow;
-use forebay_steps::{Change, Changed, Compared, Step};
+use forebay_checkpoint_client::{Change, Changed, Compared, Step};
 use serde::Serialize;
 
 use super::args::DiffArgs;

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::anyhow;
+use forebay_checkpoint_client::{ExportOptions, Exported, Layout, Step};
 use forebay_core::format_bytes;
-use forebay_steps::{ExportOptions, Exported, Layout, Step};
 use serde::Serialize;
 
 use super::args::{ExportArgs, ExportFormat};

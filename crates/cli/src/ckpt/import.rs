@@ -1,22 +1,23 @@
 //! `forebay ckpt import`: safetensors files as a step of a run.
 //!
-//! A folder with `model.safetensors.index.json` is taken by what that names; any other by all of its `.safetensors` files.
+//! A folder with `model.safetensors.index.json` is taken by what that names; any other by all of its
+//! `.safetensors` files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::anyhow;
+use forebay_checkpoint_client::{ImportOptions, Imported, PlainFile};
 use forebay_client::{Entry, ItemRange, ListOptions, Name};
 use forebay_core::{Clock as _, Error, Kind, SystemClock, format_bytes};
-use forebay_steps::{ImportOptions, Imported, PlainFile};
 use serde::Serialize;
 use serde_json::json;
 
 use super::args::ImportArgs;
-use super::open::{Place, Run};
+use super::open::{ConnectedUrl, Run};
 use crate::blocking::Context;
+use crate::embedded::Access;
 use crate::exit::{Exit, Outcome};
-use crate::inside::Purpose;
 use crate::objects::location::Location;
 use crate::output::counted;
 
@@ -36,7 +37,7 @@ struct Facts {
     files: u64,
 }
 
-/// What an index of a folder says that matters here.
+/// Index of a folder, as far as it matters here.
 #[derive(serde::Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &ImportArgs, context: &Context) -> Outcome {
     };
     let node = args.work.node.node.as_deref();
     let (_place, sources) = sources(&args.source, node, context)?;
-    let run = Run::open(&args.step.run, node, Purpose::Make, context)?;
+    let run = Run::open(&args.step.run, node, Access::Create, context)?;
     let metadata = json!({ "imported_from": args.source });
     let now = SystemClock::new()
         .wall()
@@ -93,13 +94,17 @@ fn tell(imported: &Imported, context: &Context) {
 }
 
 /// The files behind a name, and what has to live as long as they are read.
-fn sources(text: &str, node: Option<&str>, context: &Context) -> Outcome<(Option<Place>, Vec<PlainFile>)> {
+fn sources(
+    text: &str,
+    node: Option<&str>,
+    context: &Context,
+) -> Outcome<(Option<ConnectedUrl>, Vec<PlainFile>)> {
     if let Location::Local(path) = text.parse::<Location>()? {
         return Ok((None, local(&path)?));
     }
-    let place = Place::open(text, node, Purpose::Look, context)?;
-    let files = of_node(&place)?;
-    Ok((Some(place), files))
+    let at = ConnectedUrl::open(text, node, Access::Read, context)?;
+    let files = of_node(&at)?;
+    Ok((Some(at), files))
 }
 
 fn local(path: &Path) -> Outcome<Vec<PlainFile>> {
@@ -123,10 +128,10 @@ fn local(path: &Path) -> Outcome<Vec<PlainFile>> {
     Ok(chosen.into_iter().map(open).collect::<Result<_, _>>()?)
 }
 
-fn of_node(place: &Place) -> Outcome<Vec<PlainFile>> {
-    let plain = place.url.strip_prefix("forebay://").unwrap_or(&place.url);
+fn of_node(at: &ConnectedUrl) -> Outcome<Vec<PlainFile>> {
+    let plain = at.url.strip_prefix("forebay://").unwrap_or(&at.url);
     let (bucket, key) = plain.split_once('/').unwrap_or((plain, ""));
-    let open = |key: &str| PlainFile::of_node(place.client.clone(), Name::new(bucket, key)?);
+    let open = |key: &str| PlainFile::of_node(at.client.clone(), Name::new(bucket, key)?);
     if key.ends_with(ENDING) {
         return Ok(vec![open(key)?]);
     }
@@ -140,26 +145,23 @@ fn of_node(place: &Place) -> Outcome<Vec<PlainFile>> {
         ..ListOptions::default()
     };
     let mut names = BTreeSet::new();
-    for entry in place.client.list(bucket, options)? {
+    for entry in at.client.list(bucket, options)? {
         if let Entry::Object(object) = entry? {
             names.extend(object.key.strip_prefix(&folder).map(str::to_owned));
         }
         if names.len() > FILES_MAX {
-            return Err(Exit::usage(anyhow!(
-                "{} has more than {FILES_MAX} files",
-                place.url
-            )));
+            return Err(Exit::usage(anyhow!("{} has more than {FILES_MAX} files", at.url)));
         }
     }
     let index = match names.contains(INDEX) {
         true => {
             let name = Name::new(bucket, &format!("{folder}{INDEX}"))?;
-            let view = place.client.get(&name, ItemRange::Whole, None)?;
+            let view = at.client.get(&name, ItemRange::Whole, None)?;
             Some(view.to_vec())
         }
         false => None,
     };
-    let chosen = chosen(&names, index, &place.url)?;
+    let chosen = chosen(&names, index, &at.url)?;
     let open = |name: String| open(&format!("{folder}{name}"));
     Ok(chosen.into_iter().map(open).collect::<Result<_, _>>()?)
 }

@@ -2,17 +2,17 @@
 
 use std::time::{Duration, SystemTime};
 
+use forebay_checkpoint_client::StepDetail;
 use forebay_client::SavePhase;
 use forebay_core::format_bytes;
-use forebay_steps::StepDetail;
 use serde::Serialize;
 
 use super::args::LsArgs;
 use super::open::{Run, known_saves};
 use super::saves::Attempt;
 use crate::blocking::Context;
+use crate::embedded::Access;
 use crate::exit::Outcome;
-use crate::inside::Purpose;
 use crate::objects::timestamp;
 use crate::output::counted;
 
@@ -38,7 +38,8 @@ struct Row {
     reuse_ratio: f64,
     parent: Option<u64>,
     alarms: u64,
-    trouble: Option<String>,
+    #[serde(rename = "trouble")]
+    last_error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -48,7 +49,7 @@ struct Listing<'a> {
 }
 
 pub(crate) fn run(args: &LsArgs, context: &Context) -> Outcome {
-    let run = Run::open(&args.run.run, args.node.node.as_deref(), Purpose::Look, context)?;
+    let run = Run::open(&args.run.run, args.node.node.as_deref(), Access::Read, context)?;
     let mut rows: Vec<Row> = run.root.steps_detail()?.iter().map(committed).collect();
     let saves = known_saves(run.root.client().saves(&run.root.to_string()))?;
     let pending = Attempt::all(saves);
@@ -87,7 +88,7 @@ fn committed(detail: &StepDetail) -> Row {
         reuse_ratio: detail.reuse_ratio(),
         parent: detail.parent.map(|parent| parent.step),
         alarms: detail.alarms,
-        trouble: None,
+        last_error: None,
     }
 }
 
@@ -107,7 +108,7 @@ fn on_its_way(attempt: &Attempt) -> Row {
         reuse_ratio: attempt.reused_bytes as f64 / attempt.bytes.max(1) as f64,
         parent: None,
         alarms: 0,
-        trouble: attempt.trouble.clone(),
+        last_error: attempt.last_error.clone(),
     }
 }
 
@@ -163,8 +164,8 @@ fn show(rows: &[Row], context: &Context) {
                 counted(row.alarms, "alarm", "alarms")
             ));
         }
-        if let Some(trouble) = &row.trouble {
-            output.say(format!("step {}: {trouble}", row.step));
+        if let Some(last_error) = &row.last_error {
+            output.say(format!("step {}: {last_error}", row.step));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What people type to name a run or a step of it: `RUN`, `RUN@1000`, `RUN@latest`, or the folder of the step, `RUN/steps/1000`.
+//! Name of a run or a step of it, as people type it: `RUN`, `RUN@1000`, `RUN@latest`, or the folder of the
+//! step, `RUN/steps/1000`.
 
 use std::convert::Infallible;
 use std::str::FromStr;

@@ -1,28 +1,28 @@
 //! From what was typed to a run: through a running node, or one inside of this process.
 
 use anyhow::anyhow;
+use forebay_checkpoint_client::{Root, Step};
 use forebay_client::Client;
 use forebay_core::Kind;
 use forebay_node::EmbeddedNode;
-use forebay_steps::{Root, Step};
 
 use super::name::StepName;
 use crate::blocking::Context;
+use crate::embedded::{Access, Store, connect, store_of};
 use crate::exit::{Exit, Outcome};
-use crate::inside::{Purpose, Store, connect, store_of};
 use crate::objects::location::Location;
 
 /// A run that is open.
 pub(crate) struct Run {
     pub(crate) root: Root,
-    /// What was typed.
+    /// The run as it was typed.
     pub(crate) shown: String,
     /// Ends with this value, after the client's last call.
     _node: Option<EmbeddedNode>,
 }
 
-/// A place of a node, running or inside of this process.
-pub(crate) struct Place {
+/// A URL of a node, running or embedded in this process, and a client for it.
+pub(crate) struct ConnectedUrl {
     pub(crate) client: Client,
     /// `forebay://bucket/key`.
     pub(crate) url: String,
@@ -30,23 +30,23 @@ pub(crate) struct Place {
     node: Option<EmbeddedNode>,
 }
 
-impl Place {
+impl ConnectedUrl {
     /// Opens what was typed. Blocks; not for a thread of an async runtime.
-    pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
-        let (store, url) = resolve(text, purpose)?;
-        let (client, node) = connect(store.as_ref(), node, purpose, context)?;
+    pub(crate) fn open(text: &str, node: Option<&str>, access: Access, context: &Context) -> Outcome<Self> {
+        let (store, url) = resolve(text, access)?;
+        let (client, node) = connect(store.as_ref(), node, access, context)?;
         Ok(Self { client, url, node })
     }
 }
 
 impl Run {
     /// Opens a run.
-    pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
-        let place = Place::open(text, node, purpose, context)?;
+    pub(crate) fn open(text: &str, node: Option<&str>, access: Access, context: &Context) -> Outcome<Self> {
+        let at = ConnectedUrl::open(text, node, access, context)?;
         Ok(Self {
-            root: Root::open(place.client, &place.url)?,
+            root: Root::open(at.client, &at.url)?,
             shown: text.to_owned(),
-            _node: place.node,
+            _node: at.node,
         })
     }
 
@@ -70,17 +70,17 @@ impl Run {
 
 /// Opens a run and the step of it that was typed.
 pub(crate) fn step(name: &StepName, node: Option<&str>, context: &Context) -> Outcome<(Run, Step)> {
-    let run = Run::open(&name.run, node, Purpose::Look, context)?;
+    let run = Run::open(&name.run, node, Access::Read, context)?;
     let step = run.step(name.step)?;
     Ok((run, step))
 }
 
 /// The store for a node inside, if one is needed, and the run in the words of the node.
-fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, String)> {
+fn resolve(text: &str, access: Access) -> Outcome<(Option<Store>, String)> {
     match text.parse::<Location>()? {
         Location::Node { bucket, key } => Ok((None, format!("forebay://{bucket}/{key}"))),
         other => {
-            let (store, key) = store_of(other, true, purpose)?.ok_or_else(no_run)?;
+            let (store, key) = store_of(other, true, access)?.ok_or_else(no_run)?;
             let run = format!("forebay://{}/{key}", store.bucket);
             Ok((Some(store), run))
         }
@@ -93,7 +93,7 @@ fn no_run() -> Exit {
     ))
 }
 
-/// What a node that cannot save, or that is elsewhere, knows of saves: nothing.
+/// Returns what a node that cannot save, or that is remote, knows of saves: nothing.
 pub(crate) fn known_saves<T: Default>(asked: forebay_core::Result<T>) -> Outcome<T> {
     match asked {
         Err(error) if error.kind() == Kind::Unsupported => Ok(T::default()),

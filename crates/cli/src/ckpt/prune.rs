@@ -1,21 +1,22 @@
 //! `forebay ckpt prune` and `forebay ckpt rm`: removing steps, and what nobody needs any more.
 //!
-//! Without `--yes` nothing is removed, only said. A step that stays never loses what it reuses of one that goes.
+//! Without `--yes` nothing is removed, only said. A step that stays never loses what it reuses of one that
+//! goes.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use anyhow::anyhow;
 use forebay_checkpoint::retention::Policy;
+use forebay_checkpoint_client::{PruneOptions, PruneSelection, Pruned};
 use forebay_core::{Clock as _, SystemClock, format_bytes};
-use forebay_steps::{PruneOptions, Pruned, Victims};
 use serde::Serialize;
 
 use super::args::{PruneArgs, ReallyArgs, RmArgs};
 use super::open::Run;
 use crate::blocking::Context;
+use crate::embedded::Access;
 use crate::exit::{Exit, Outcome};
-use crate::inside::Purpose;
 use crate::output::counted;
 
 #[derive(Serialize)]
@@ -37,12 +38,12 @@ pub(crate) fn prune(args: &PruneArgs, context: &Context) -> Outcome {
         )));
     }
     let age_ms_min = u64::try_from(args.age.0.as_millis()).unwrap_or(u64::MAX);
-    let victims = Victims::ByPolicy(Policy {
+    let selection = PruneSelection::ByPolicy(Policy {
         keep_last: args.keep_last,
         keep_every: args.keep_every,
     });
     let node = args.node.node.as_deref();
-    remove_some(&args.run.run, node, victims, age_ms_min, &args.really, context)
+    remove_some(&args.run.run, node, selection, age_ms_min, &args.really, context)
 }
 
 pub(crate) fn remove(args: &RmArgs, context: &Context) -> Outcome {
@@ -63,12 +64,12 @@ pub(crate) fn remove(args: &RmArgs, context: &Context) -> Outcome {
         }
         steps.insert(step);
     }
-    let victims = Victims::Steps(steps);
+    let selection = PruneSelection::Steps(steps);
     // What crashes left is not what was asked for: only a prune collects it.
     remove_some(
         run,
         args.node.node.as_deref(),
-        victims,
+        selection,
         u64::MAX,
         &args.really,
         context,
@@ -78,22 +79,18 @@ pub(crate) fn remove(args: &RmArgs, context: &Context) -> Outcome {
 fn remove_some(
     run: &str,
     node: Option<&str>,
-    victims: Victims,
+    selection: PruneSelection,
     age_ms_min: u64,
     really: &ReallyArgs,
     context: &Context,
 ) -> Outcome {
     let is_dry_run = !really.yes;
-    let purpose = if is_dry_run {
-        Purpose::Look
-    } else {
-        Purpose::Change
-    };
-    let run = Run::open(run, node, purpose, context)?;
+    let access = if is_dry_run { Access::Read } else { Access::Write };
+    let run = Run::open(run, node, access, context)?;
     let now = SystemClock::new().wall().duration_since(SystemTime::UNIX_EPOCH);
     let now_ms = now.map_or(0, |now| u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
     let pruned = run.root.prune(&PruneOptions {
-        victims,
+        selection,
         age_ms_min,
         now_ms,
         is_dry_run,

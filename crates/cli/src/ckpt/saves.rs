@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_client::{SavePhase, SaveState, StagedIn};
 
-/// What a node knows about one attempt.
+/// One attempt, as a node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Attempt {
     pub(crate) step: u64,
@@ -14,14 +14,14 @@ pub(crate) struct Attempt {
     pub(crate) ranks: u32,
     /// The phase of the rank that is least far; failed if one has.
     pub(crate) phase: SavePhase,
-    /// Where staged bytes are, while they are.
+    /// Medium of the staged bytes, while there are any.
     pub(crate) staged: StagedIn,
     pub(crate) bytes: u64,
     pub(crate) reused_bytes: u64,
     /// Of the oldest rank.
     pub(crate) age_ms: u64,
     /// Why it failed, or what hinders it.
-    pub(crate) trouble: Option<String>,
+    pub(crate) last_error: Option<String>,
     /// Names of its saves in the node.
     pub(crate) ids: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl Attempt {
             bytes: state.bytes,
             reused_bytes: state.reused_bytes,
             age_ms: state.age_ms,
-            trouble: trouble(state),
+            last_error: last_error(state),
             ids: vec![state.id.clone()],
         }
     }
@@ -63,13 +63,13 @@ impl Attempt {
         self.bytes += state.bytes;
         self.reused_bytes += state.reused_bytes;
         self.age_ms = self.age_ms.max(state.age_ms);
-        if self.trouble.is_none() {
-            self.trouble = trouble(state);
+        if self.last_error.is_none() {
+            self.last_error = last_error(state);
         }
         self.ids.push(state.id.clone());
     }
 
-    /// How far it is, in a word or two.
+    /// Returns how far it is, in a word or two.
     pub(crate) fn state(&self) -> String {
         match (self.phase, self.staged) {
             (SavePhase::Staged, StagedIn::Ram) => "staged in ram".into(),
@@ -79,8 +79,8 @@ impl Attempt {
     }
 }
 
-fn trouble(state: &SaveState) -> Option<String> {
-    let failure = state.trouble.as_ref()?;
+fn last_error(state: &SaveState) -> Option<String> {
+    let failure = state.last_error.as_ref()?;
     Some(format!("rank {}: {}", state.rank, failure.message))
 }
 
@@ -114,6 +114,7 @@ mod tests {
             world_size: 3,
             phase,
             staged: StagedIn::Ram,
+            survives: forebay_client::Survives::Nothing,
             generation: 0,
             parent: None,
             bytes: 100,
@@ -126,7 +127,7 @@ mod tests {
             staged_ms: None,
             ended_ms: None,
             alarms: Vec::new(),
-            trouble: None,
+            last_error: None,
         }
     }
 

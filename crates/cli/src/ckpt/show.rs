@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use forebay_checkpoint::manifest::{Alarm, ObjectKind, StepRef};
 use forebay_checkpoint::{Dtype, Manifest, names};
+use forebay_checkpoint_client::StepDetail;
 use forebay_core::format_bytes;
-use forebay_steps::StepDetail;
 use serde::Serialize;
 
 use super::args::ShowArgs;

@@ -1,8 +1,9 @@
-//! `forebay ckpt verify`: whether a step is what its manifest says, byte for byte. Plain files are `verify_file.rs`.
+//! `forebay ckpt verify`: whether a step is what its manifest says, byte for byte. Plain files are
+//! `verify_file.rs`.
 
 use anyhow::anyhow;
+use forebay_checkpoint_client::{Finding, Verified};
 use forebay_core::format_bytes;
-use forebay_steps::{Finding, Verified};
 use serde::Serialize;
 
 use super::args::VerifyArgs;
@@ -22,7 +23,7 @@ struct Verdict<'a> {
     tensors_and_objects: u64,
     bytes: u64,
     findings: Vec<Wrong<'a>>,
-    /// Whether there is more wrong than is listed.
+    /// True if more is wrong than is listed.
     has_more: bool,
 }
 
@@ -72,7 +73,7 @@ pub(crate) fn run(args: &VerifyArgs, context: &Context) -> Outcome {
     )
 }
 
-/// What is wrong, one line each.
+/// Findings, one line each.
 pub(crate) fn list(findings: &[Finding], context: &Context) {
     for finding in findings {
         let name = finding.name.as_ref();

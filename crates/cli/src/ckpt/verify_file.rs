@@ -1,22 +1,26 @@
-//! `forebay ckpt verify FILE`: plain files, whose digests are kept beside them and compared later (docs/formats/file-digests.md).
+//! `forebay ckpt verify FILE`: plain files, whose digests are kept beside them and compared later
+//! (docs/formats/file-digests.md).
 //!
-//! A file of this machine is read and its digests written as they are, without a node; any other goes through one.
+//! A file of this machine is read and its digests written as they are, without a node; any other goes through
+//! one.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use forebay_checkpoint_client::{
+    DIGESTS_BYTES_MAX, Finding, PlainDigests, PlainFile, PlainKind, write_whole,
+};
 use forebay_client::{ItemRange, Name, PutOptions, PutSource};
 use forebay_core::{Error, Kind, Result, format_bytes};
-use forebay_steps::{DIGESTS_BYTES_MAX, Finding, PlainDigests, PlainFile, PlainKind, write_whole};
 use serde::Serialize;
 
 use super::args::VerifyArgs;
 use super::name::StepName;
-use super::open::Place;
+use super::open::ConnectedUrl;
 use super::verify::{Wrong, list};
 use crate::blocking::Context;
+use crate::embedded::Access;
 use crate::exit::{Exit, Outcome};
-use crate::inside::Purpose;
 use crate::objects::location::Location;
 use crate::output::counted;
 
@@ -37,7 +41,7 @@ struct Verdict<'a> {
     findings: Vec<Wrong<'a>>,
 }
 
-/// Whether a name means a plain file.
+/// Returns whether a name means a plain file.
 pub(crate) fn is_file(name: &StepName) -> bool {
     let has_ending = |ending: &&str| name.run.ends_with(*ending);
     name.step.is_none() && ENDINGS.iter().any(has_ending) && !Path::new(&name.run).is_dir()
@@ -117,11 +121,11 @@ fn tell(verdict: &Verdict<'_>, findings: &[Finding], context: &Context) -> Outco
     Ok(())
 }
 
-/// Where a plain file and its digests lie.
+/// Source of a plain file and its digests.
 enum Plain {
     Here(PathBuf),
     Node {
-        place: Box<Place>,
+        at: Box<ConnectedUrl>,
         name: Name,
         beside: Name,
     },
@@ -132,17 +136,17 @@ impl Plain {
         if let Location::Local(path) = text.parse::<Location>()? {
             return Ok(Self::Here(path));
         }
-        let purpose = if is_quick { Purpose::Look } else { Purpose::Change };
-        let place = Box::new(Place::open(text, node, purpose, context)?);
-        let name = Name::parse(place.url.strip_prefix("forebay://").unwrap_or(&place.url))?;
+        let access = if is_quick { Access::Read } else { Access::Write };
+        let at = Box::new(ConnectedUrl::open(text, node, access, context)?);
+        let name = Name::parse(at.url.strip_prefix("forebay://").unwrap_or(&at.url))?;
         let beside = Name::parse(&format!("{name}{BESIDE}"))?;
-        Ok(Self::Node { place, name, beside })
+        Ok(Self::Node { at, name, beside })
     }
 
     fn file(&self) -> Result<PlainFile> {
         match self {
             Self::Here(path) => PlainFile::here(path),
-            Self::Node { place, name, .. } => PlainFile::of_node(place.client.clone(), name.clone()),
+            Self::Node { at, name, .. } => PlainFile::of_node(at.client.clone(), name.clone()),
         }
     }
 
@@ -151,8 +155,8 @@ impl Plain {
         let read = match self {
             Self::Here(path) => PlainFile::here(&beside(path))
                 .and_then(|file| file.read(0..file.bytes().min(DIGESTS_BYTES_MAX))),
-            Self::Node { place, beside, .. } => {
-                let view = place.client.get(beside, ItemRange::Whole, None);
+            Self::Node { at, beside, .. } => {
+                let view = at.client.get(beside, ItemRange::Whole, None);
                 view.map(|view| view.to_vec())
             }
         };
@@ -166,8 +170,8 @@ impl Plain {
     fn keep(&self, bytes: &[u8]) -> Result<()> {
         match self {
             Self::Here(path) => write_whole(&beside(path), bytes),
-            Self::Node { place, beside, .. } => {
-                let put = place
+            Self::Node { at, beside, .. } => {
+                let put = at
                     .client
                     .put(beside, PutSource::Slice(bytes), PutOptions::default());
                 put.map(|_| ()).map_err(|error| {

@@ -1,6 +1,7 @@
 //! `forebay ckpt wait`: until saves are durable.
 //!
-//! Waits for the saves that the node on this host knows when the command starts. A step that the node does not know (any more) is looked for in the lake.
+//! Waits for the saves that the node on this host knows when the command starts. A step that the node does
+//! not know (any more) is looked for in the lake.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +13,8 @@ use super::args::WaitArgs;
 use super::open::{Run, known_saves};
 use super::saves::Attempt;
 use crate::blocking::Context;
+use crate::embedded::Access;
 use crate::exit::{Exit, Outcome};
-use crate::inside::Purpose;
 use crate::output::counted;
 
 #[derive(Serialize)]
@@ -25,11 +26,12 @@ struct Facts {
 #[derive(Serialize)]
 struct Failed {
     step: u64,
-    trouble: String,
+    #[serde(rename = "trouble")]
+    last_error: String,
 }
 
 pub(crate) fn run(args: &WaitArgs, context: &Context) -> Outcome {
-    let run = Run::open(&args.step.run, args.node.node.as_deref(), Purpose::Look, context)?;
+    let run = Run::open(&args.step.run, args.node.node.as_deref(), Access::Read, context)?;
     let client = run.root.client();
     let wanted = args.step.step;
     let mut states = known_saves(client.saves(&run.root.to_string()))?;
@@ -50,7 +52,7 @@ pub(crate) fn run(args: &WaitArgs, context: &Context) -> Outcome {
             SavePhase::Durable => facts.durable.push(attempt.step),
             _ => facts.failed.push(Failed {
                 step: attempt.step,
-                trouble: attempt.trouble.clone().unwrap_or_else(|| attempt.state()),
+                last_error: attempt.last_error.clone().unwrap_or_else(|| attempt.state()),
             }),
         }
     }
@@ -84,7 +86,7 @@ fn tell(facts: &Facts, context: &Context) -> Outcome {
         output.say(format!("step {step} is durable"));
     }
     for failed in &facts.failed {
-        output.say(format!("step {} failed: {}", failed.step, failed.trouble));
+        output.say(format!("step {} failed: {}", failed.step, failed.last_error));
     }
     if facts.durable.is_empty() && facts.failed.is_empty() {
         output.say("no save is on its way");

@@ -1,13 +1,13 @@
-//! What can be typed after `forebay dataset`. Help texts are the first lines of the comments here.
+//! Arguments of `forebay dataset`. Help texts are the first lines of the comments here.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use forebay_dataset::shard::Format;
 use forebay_dataset::tokens::{TokenType, TokenWindows};
+use forebay_dataset_pack::{Compression, SortBy};
 use forebay_node::value::Size;
-
-use super::pack::{Compress, SortBy};
 
 #[derive(Debug, Args)]
 pub(crate) struct DatasetArgs {
@@ -31,24 +31,27 @@ pub(crate) enum DatasetVerb {
     Verify(VerifyArgs),
     /// Make a pair of keys that signs and verifies manifests (ed25519)
     Keygen(KeygenArgs),
-    /// Write a dataset anew as tar, tfrecord, mds or parquet shards; goes on where it was stopped, counts when it is whole
+    /// Write a dataset anew as tar, tfrecord, mds or parquet shards; goes on where it was stopped, counts
+    /// when it is whole
     Pack(PackArgs),
     /// Divide the samples into parts, such as train and val
     Split(SplitArgs),
 }
 
-/// How `forebay://` finds its node.
+/// Route from `forebay://` to its node.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArg {
-    /// The node for forebay:// names: its socket, or http://host:port [default: this user's node on this host]
+    /// The node for forebay:// names: its socket, or http://host:port [default: this user's node on this
+    /// host]
     #[arg(long, value_name = "ADDR", env = "FOREBAY_NODE", hide_env_values = true)]
     pub(crate) node: Option<String>,
 }
 
-/// Which dataset, and how to read it.
+/// A dataset, and the way to read it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct SourceArgs {
-    /// The dataset: forebay://bucket/dir/, a lake URL or a folder; shards by pattern as in dir/{0000..1023}.tar, joined by ::
+    /// The dataset: forebay://bucket/dir/, a lake URL or a folder; shards by pattern as in
+    /// dir/{0000..1023}.tar, joined by ::
     #[arg(value_name = "URL")]
     pub(crate) url: String,
     /// The format: tar, tfrecord, mds, raw, npy, bin, jsonl or parquet [default: what the names suggest]
@@ -57,13 +60,15 @@ pub(crate) struct SourceArgs {
     /// How token files (npy, bin) are cut, as in 2048, 2048:1024 or 2048:2048:uint16
     #[arg(long, value_name = "LENGTH[:STRIDE[:TYPE]]", value_parser = tokens)]
     pub(crate) tokens: Option<TokenWindows>,
-    /// Where labels of raw files come from: the word 'folder', or a local file of path,label lines or JSON lines
+    /// Where labels of raw files come from: the word 'folder', or a local file of path,label lines or JSON
+    /// lines
     #[arg(long, value_name = "folder|FILE")]
     pub(crate) labels: Option<PathBuf>,
     /// How many shards to read at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
-    /// Take places of samples from DALI's .idx files beside tar and TFRecord shards instead of reading the shards; they have no checksums, and nothing is stored
+    /// Take places of samples from DALI's .idx files beside tar and TFRecord shards instead of reading the
+    /// shards; they have no checksums, and nothing is stored
     #[arg(long)]
     pub(crate) borrow_index: bool,
     #[command(flatten)]
@@ -136,7 +141,7 @@ pub(crate) struct CatArgs {
     pub(crate) field: Option<String>,
 }
 
-/// Which folder, and how to read it.
+/// A folder, and the way to read it.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct FolderArgs {
     /// The folder of the dataset: forebay://bucket/dir/, a lake URL or a folder
@@ -180,9 +185,28 @@ pub(crate) struct KeygenArgs {
     pub(crate) file: PathBuf,
 }
 
+/// Sort key of samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SortKey {
+    /// By key
+    Key,
+    /// By size, the smallest first
+    Bytes,
+}
+
+impl From<SortKey> for SortBy {
+    fn from(key: SortKey) -> Self {
+        match key {
+            SortKey::Key => Self::Key,
+            SortKey::Bytes => Self::Bytes,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct PackArgs {
-    /// What to pack: a dataset as for 'index', or a folder of raw files, where files with one name and several endings are one sample
+    /// What to pack: a dataset as for 'index', or a folder of raw files, where files with one name and
+    /// several endings are one sample
     #[arg(value_name = "SRC")]
     pub(crate) source: String,
     /// Where to: a folder that is empty or not there, forebay://bucket/dir/, a lake URL or a path
@@ -197,12 +221,14 @@ pub(crate) struct PackArgs {
     /// How token files (npy, bin) of the source are cut, as in 2048, 2048:1024 or 2048:2048:uint16
     #[arg(long, value_name = "LENGTH[:STRIDE[:TYPE]]", value_parser = tokens)]
     pub(crate) tokens: Option<TokenWindows>,
-    /// Make the labels of raw files a field: the word 'folder', or a local file of path,label lines or JSON lines; whole numbers become 'cls', others 'label'
+    /// Make the labels of raw files a field: the word 'folder', or a local file of path,label lines or JSON
+    /// lines; whole numbers become 'cls', others 'label'
     #[arg(long, value_name = "folder|FILE")]
     pub(crate) labels: Option<PathBuf>,
-    /// Compress every shard as a whole: gzip for tfrecord, which TensorFlow then reads with compression_type="GZIP"; zstd or zstd:LEVEL (1 to 19) for mds; or none
-    #[arg(long, visible_alias = "compression", value_name = "HOW", default_value = "none", hide_default_value = true, value_parser = Compress::parse)]
-    pub(crate) compress: Compress,
+    /// Compress every shard as a whole: gzip for tfrecord, which TensorFlow then reads with
+    /// compression_type="GZIP"; zstd or zstd:LEVEL (1 to 19) for mds; or none
+    #[arg(long, visible_alias = "compression", value_name = "HOW", default_value = "none", hide_default_value = true, value_parser = Compression::from_str)]
+    pub(crate) compress: Compression,
     /// How long a shard may be, before it is compressed
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) shard_size: Size,
@@ -211,7 +237,7 @@ pub(crate) struct PackArgs {
     pub(crate) shuffle: Option<u64>,
     /// Sort the samples by their key, or by their bytes
     #[arg(long, value_name = "WHAT")]
-    pub(crate) sort_by: Option<SortBy>,
+    pub(crate) sort_by: Option<SortKey>,
     /// How many shards to write at once
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: u16,
@@ -232,7 +258,8 @@ pub(crate) struct SplitArgs {
     /// Keep whole shards together: parts share no shard
     #[arg(long)]
     pub(crate) by_shard: bool,
-    /// Where to write one list per part: NAME.txt with a sample number per line (with --by-shard: a shard name)
+    /// Where to write one list per part: NAME.txt with a sample number per line (with --by-shard: a shard
+    /// name)
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub(crate) out: PathBuf,
 }

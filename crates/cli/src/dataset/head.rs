@@ -15,17 +15,17 @@ use crate::exit::Outcome;
 const BATCH: u64 = 64;
 
 #[derive(Serialize)]
-struct Line {
+struct SampleRow {
     number: u64,
     key: Option<String>,
     shard: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     label: Option<String>,
-    fields: Vec<FieldLine>,
+    fields: Vec<FieldRow>,
 }
 
 #[derive(Serialize)]
-struct FieldLine {
+struct FieldRow {
     name: String,
     bytes: u64,
     preview: String,
@@ -63,17 +63,17 @@ pub(crate) fn run(args: &HeadArgs, context: &Context) -> Outcome {
     Ok(())
 }
 
-fn line(dataset: &Dataset, previews: &Previews, sample: &SampleBytes) -> Result<Line> {
+fn line(dataset: &Dataset, previews: &Previews, sample: &SampleBytes) -> Result<SampleRow> {
     let label = match dataset.index().value(LABEL_COLUMN, sample.number)? {
         Some(Value::Text(label)) => Some(label.to_owned()),
         _ => None,
     };
-    let fields = sample.fields.iter().map(|field| FieldLine {
+    let fields = sample.fields.iter().map(|field| FieldRow {
         name: field.name().to_string(),
         bytes: field.len() as u64,
         preview: previews.show(field),
     });
-    Ok(Line {
+    Ok(SampleRow {
         number: sample.number,
         key: sample
             .key
@@ -85,7 +85,7 @@ fn line(dataset: &Dataset, previews: &Previews, sample: &SampleBytes) -> Result<
     })
 }
 
-/// Which sample somebody means: a number without zeros in front, or a key.
+/// Returns which sample somebody means: a number without zeros in front, or a key.
 pub(crate) fn number_of(dataset: &Dataset, text: &str, is_key: bool) -> Result<u64> {
     let is_plain = text == "0" || !text.starts_with('0');
     match text.parse() {

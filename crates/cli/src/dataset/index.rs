@@ -1,4 +1,5 @@
-//! `forebay dataset index`: builds or refreshes the stored index, and says what is in it and how well it would be mixed.
+//! `forebay dataset index`: builds or refreshes the stored index, and says what is in it and how well it
+//! would be mixed.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use serde::Serialize;
 
 use super::Context;
 use super::args::IndexArgs;
-use super::open::{Opened, Purpose, options};
+use super::open::{Access, Opened, options};
 use crate::exit::{Exit, Outcome};
 
 /// Places at which the mixing is measured; enough for two digits.
@@ -19,7 +20,7 @@ const PAIRS_MAX: u64 = 10_000;
 const MIXING_SAMPLES_MIN: u64 = 100;
 
 #[derive(Serialize)]
-pub(crate) struct Facts {
+pub(crate) struct DatasetFacts {
     pub(crate) dataset: String,
     pub(crate) samples: u64,
     pub(crate) fields: Vec<String>,
@@ -36,7 +37,7 @@ pub(crate) struct Facts {
 
 pub(crate) fn run(args: &IndexArgs, context: &Context) -> Outcome {
     let node = args.source.node.node.as_deref();
-    let opened = Opened::open(&args.source.url, node, Purpose::Change, context)?;
+    let opened = Opened::open(&args.source.url, node, Access::Write, context)?;
     let options = DatasetOptions {
         rebuild: if args.force {
             Rebuild::Always
@@ -64,14 +65,14 @@ pub(crate) fn run(args: &IndexArgs, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// What is to be said of a dataset.
-pub(crate) fn facts(shown: &str, dataset: &Dataset) -> Result<Facts> {
+/// Returns what is to be said of a dataset.
+pub(crate) fn facts(shown: &str, dataset: &Dataset) -> Result<DatasetFacts> {
     let head = dataset.index().head();
     let bytes = head
         .shards()
         .map(|shard| Ok(shard?.record().bytes))
         .sum::<Result<u64>>()?;
-    Ok(Facts {
+    Ok(DatasetFacts {
         dataset: shown.to_owned(),
         samples: dataset.len(),
         fields: dataset.fields().to_vec(),
@@ -98,7 +99,7 @@ fn mixing(dataset: &Dataset, shuffle: Shuffle) -> Result<f64> {
     Ok(plan.epoch(0).quality(PAIRS_MAX).ratio())
 }
 
-pub(crate) fn show(facts: &Facts, context: &Context) {
+pub(crate) fn show(facts: &DatasetFacts, context: &Context) {
     let output = context.output;
     output.data(facts);
     output.say(format!("dataset   {}", facts.dataset));

@@ -1,6 +1,7 @@
 //! From what was typed to a client and names that the loader understands.
 //!
-//! `forebay://…` goes to a running node; a lake URL or a path gets a node inside of this process (`inside.rs`).
+//! `forebay://…` goes to a running node; a lake URL or a path gets a node embedded in this process
+//! (`embedded.rs`).
 //!
 //! A name without a known ending and without a pattern means a folder, with or without the slash.
 
@@ -10,14 +11,15 @@ use anyhow::anyhow;
 use forebay_client::Client;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
+use forebay_dataset_pack::Folder;
 use forebay_loader::{Dataset, DatasetOptions, Progress, Rebuild};
 use forebay_node::EmbeddedNode;
 
 use super::Context;
 use super::args::SourceArgs;
+pub(crate) use crate::embedded::Access;
+use crate::embedded::{Store, connect, store_of};
 use crate::exit::{Exit, Outcome};
-pub(crate) use crate::inside::Purpose;
-use crate::inside::{Store, connect, store_of};
 
 const SCHEME: &str = "forebay://";
 const UNION: &str = "::";
@@ -27,32 +29,24 @@ pub(crate) struct Opened {
     pub(crate) client: Client,
     /// `forebay://bucket/…`, unions split.
     pub(crate) names: Vec<String>,
-    /// What was typed.
+    /// The text that was typed.
     pub(crate) shown: String,
-    /// Whether nothing may be written, not even an index.
-    only_looks: bool,
+    /// True if nothing may be written, not even an index.
+    is_read_only: bool,
     /// Ends with this value, after the client's last call.
     _node: Option<EmbeddedNode>,
 }
 
-/// A folder of a bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Folder {
-    pub(crate) bucket: String,
-    /// With its slash; empty for a whole bucket.
-    pub(crate) prefix: String,
-}
-
 impl Opened {
     /// Opens what was typed. Blocks; not for a thread of an async runtime.
-    pub(crate) fn open(text: &str, node: Option<&str>, purpose: Purpose, context: &Context) -> Outcome<Self> {
-        let (store, names) = resolve(text, purpose)?;
-        let (client, node) = connect(store.as_ref(), node, purpose, context)?;
+    pub(crate) fn open(text: &str, node: Option<&str>, access: Access, context: &Context) -> Outcome<Self> {
+        let (store, names) = resolve(text, access)?;
+        let (client, node) = connect(store.as_ref(), node, access, context)?;
         Ok(Self {
             client,
             names,
             shown: text.to_owned(),
-            only_looks: purpose == Purpose::Look && node.is_some(),
+            is_read_only: access == Access::Read && node.is_some(),
             _node: node,
         })
     }
@@ -67,10 +61,7 @@ impl Opened {
         if plain.contains(['{', '}']) || !(prefix.is_empty() || prefix.ends_with('/')) {
             return Err(self.no_folder());
         }
-        Ok(Folder {
-            bucket: bucket.to_owned(),
-            prefix: prefix.to_owned(),
-        })
+        Ok(Folder::new(self.client.clone(), bucket, prefix).shown_as(&self.shown))
     }
 
     fn no_folder(&self) -> Exit {
@@ -91,7 +82,7 @@ impl Opened {
         let options = DatasetOptions {
             interrupt: Some(context.interrupt.clone()),
             // Who only looks at a folder or a store of their own finds it as it was.
-            store: options.store && !self.only_looks,
+            store: options.store && !self.is_read_only,
             ..options
         };
         let dataset = Dataset::open(&self.client, &self.names, options, Some(&progress));
@@ -102,12 +93,12 @@ impl Opened {
 
 /// Opens a dataset as it is to be looked at.
 pub(crate) fn dataset(args: &SourceArgs, context: &Context) -> Outcome<(Opened, Dataset)> {
-    let opened = Opened::open(&args.url, args.node.node.as_deref(), Purpose::Look, context)?;
+    let opened = Opened::open(&args.url, args.node.node.as_deref(), Access::Read, context)?;
     let dataset = opened.dataset(options(args)?, context)?;
     Ok((opened, dataset))
 }
 
-/// How the loader opens it.
+/// Returns how the loader opens it.
 pub(crate) fn options(args: &SourceArgs) -> Outcome<DatasetOptions> {
     Ok(DatasetOptions {
         format: args.format,
@@ -138,8 +129,8 @@ pub(crate) fn labels(from: Option<&Path>) -> Outcome<Labels> {
     Ok(Labels::Manifest(manifest?))
 }
 
-/// The store for a node inside, if one is needed, and the names.
-fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)> {
+/// The store for an embedded node, if one is needed, and the names.
+fn resolve(text: &str, access: Access) -> Outcome<(Option<Store>, Vec<String>)> {
     let parts: Vec<&str> = text.split(UNION).collect();
     if parts.iter().all(|part| part.starts_with(SCHEME)) {
         let names = parts.iter().map(|part| as_folder(part)).collect();
@@ -148,7 +139,7 @@ fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)
     let mut store: Option<Store> = None;
     let mut names = Vec::new();
     for part in parts {
-        let found = store_of(part.parse()?, part.ends_with('/'), purpose)?;
+        let found = store_of(part.parse()?, part.ends_with('/'), access)?;
         let (found, key) = found.ok_or_else(|| several(text))?;
         let first = store.get_or_insert_with(|| found.clone());
         if first.url != found.url {
@@ -159,7 +150,8 @@ fn resolve(text: &str, purpose: Purpose) -> Outcome<(Option<Store>, Vec<String>)
     Ok((store, names))
 }
 
-/// Whether a place lies in a folder of a dataset, as they were typed: then it is a part of the dataset. Places that are one by other names are not told.
+/// Returns whether a place lies in a folder of a dataset, as they were typed: then it is a part of the
+/// dataset. Places that are one by other names are not told.
 pub(crate) fn is_inside(place: &str, dataset: &str) -> bool {
     let whole = |text: &str| {
         let text = text.strip_prefix("file://").unwrap_or(text);
@@ -234,7 +226,7 @@ mod tests {
 
     #[test]
     fn stores_are_not_mixed() {
-        let exit = resolve("forebay://box/a/::s3://box/b/", Purpose::Look)
+        let exit = resolve("forebay://box/a/::s3://box/b/", Access::Read)
             .err()
             .unwrap();
         assert!(exit.is_usage);

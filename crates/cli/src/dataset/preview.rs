@@ -1,4 +1,5 @@
-//! The first bytes of a field, safe for a terminal: the value where the format says what it is, else printable text or hexadecimal.
+//! The first bytes of a field, safe for a terminal: the value where the format says what it is, else
+//! printable text or hexadecimal.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ const FEATURES_MAX: usize = 8;
 /// Tokens that are shown.
 const TOKENS_MAX: usize = 12;
 
-/// How the fields of a dataset are shown.
+/// Short texts for the fields of a dataset.
 pub(crate) struct Previews {
     encodings: BTreeMap<String, String>,
     token: Option<TokenType>,

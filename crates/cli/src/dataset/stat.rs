@@ -8,7 +8,7 @@ use forebay_loader::Dataset;
 use serde::Serialize;
 
 use super::args::StatArgs;
-use super::index::{self, Facts};
+use super::index::{self, DatasetFacts};
 use super::{Context, open};
 use crate::exit::Outcome;
 
@@ -26,9 +26,9 @@ struct FieldFacts {
 }
 
 #[derive(Serialize)]
-struct Everything {
+struct DatasetStat {
     #[serde(flatten)]
-    facts: Facts,
+    facts: DatasetFacts,
     /// Shards by format and compression.
     formats: BTreeMap<String, u64>,
     samples_looked_at: u64,
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &StatArgs, context: &Context) -> Outcome {
     let (opened, dataset) = open::dataset(&args.source, context)?;
     let (samples_looked_at, field_sizes) = field_sizes(&dataset)?;
     let meta = dataset.index().head().meta();
-    let all = Everything {
+    let all = DatasetStat {
         facts: index::facts(&opened.shown, &dataset)?,
         formats: formats(&dataset)?,
         samples_looked_at,
@@ -133,7 +133,7 @@ fn column_sizes(dataset: &Dataset) -> Result<(u64, BTreeMap<String, FieldFacts>)
     Ok((looked_at, sums.into_iter().map(facts).collect()))
 }
 
-fn show(all: &Everything, context: &Context) {
+fn show(all: &DatasetStat, context: &Context) {
     let output = context.output;
     index::show(&all.facts, context);
     let formats = all

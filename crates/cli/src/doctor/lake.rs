@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_lake::{LakeReport, OpenOptions, selftest};
-use forebay_node::options::{LakePlace, NodeOptions};
+use forebay_node::options::{LakeOrigin, NodeOptions};
 
 use super::{Finding, Grade};
 
@@ -12,7 +12,7 @@ const TEST_TIME_MAX: Duration = Duration::from_secs(60);
 
 pub(super) async fn check(options: &NodeOptions) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let is_made_later = options.lake_place == LakePlace::Default
+    let is_made_later = options.lake_origin == LakeOrigin::Default
         && options.lake.as_folder().is_some_and(|folder| !folder.exists());
     if is_made_later {
         let found = format!("{} is made at the first start", options.lake);

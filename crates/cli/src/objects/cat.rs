@@ -2,18 +2,19 @@
 
 use anyhow::Context;
 use forebay_lake::GetOptions;
+use forebay_transfer::OpenLocation;
 use futures::TryStreamExt;
 use tokio::io::AsyncWriteExt;
 
-use super::place::Place;
+use super::node;
 use crate::args::CatArgs;
 use crate::exit::{Exit, Outcome};
 
 pub(crate) async fn run(args: CatArgs) -> Outcome {
     let mut out = tokio::io::stdout();
     for location in &args.locations {
-        let place = Place::open(location, &args.endpoint).await?;
-        match write(&place, &mut out).await {
+        let location = node::open(location, &args.endpoint).await?;
+        match write(&location, &mut out).await {
             Err(exit) if is_closed_pipe(&exit) => return Ok(()),
             other => other?,
         }
@@ -30,19 +31,19 @@ pub(crate) async fn run(args: CatArgs) -> Outcome {
         .map_err(Exit::failure)
 }
 
-async fn write(place: &Place, out: &mut tokio::io::Stdout) -> Outcome {
-    match place {
-        Place::Local(path) => {
+async fn write(location: &OpenLocation, out: &mut tokio::io::Stdout) -> Outcome {
+    match location {
+        OpenLocation::Local(path) => {
             let mut file = tokio::fs::File::open(path)
                 .await
                 .with_context(|| format!("cannot read {}", path.display()))?;
             tokio::io::copy(&mut file, out).await.map_err(Exit::failure)?;
         }
-        Place::Lake { lake, shown, key } => {
+        OpenLocation::Lake { lake, shown, key } => {
             let mut got = lake
-                .get(&Place::object_key(key, shown)?, GetOptions::default())
+                .get(&OpenLocation::object_key(key, shown)?, GetOptions::default())
                 .await
-                .map_err(|error| place.not_there(error))?;
+                .map_err(|error| location.not_there(error))?;
             while let Some(bytes) = got.body.try_next().await? {
                 out.write_all(&bytes).await.map_err(Exit::failure)?;
             }

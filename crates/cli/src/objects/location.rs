@@ -1,4 +1,4 @@
-//! What people type to name an object, a prefix or a file. Nothing is opened here.
+//! Location of an object, a prefix or a file, as people type it. Nothing is opened here.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use forebay_core::{BucketName, Error, Kind, Result};
 use forebay_node::lake_url::LakeUrl;
 
-/// Where something is.
+/// Location of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Location {
     /// All buckets of a node: `forebay://`.
@@ -89,9 +89,9 @@ fn lake(text: &str, scheme: &str, rest: &str) -> Result<Location> {
             format!("'{text}' names no bucket"),
         ));
     }
-    let question = if query.is_empty() { "" } else { "?" };
+    let separator = if query.is_empty() { "" } else { "?" };
     Ok(Location::Lake {
-        store: format!("{scheme}://{bucket}{question}{query}"),
+        store: format!("{scheme}://{bucket}{separator}{query}"),
         shown: format!("{scheme}://{bucket}/"),
         key: key.to_owned(),
     })

@@ -3,14 +3,13 @@
 use anyhow::{Context, anyhow};
 use forebay_core::format_bytes;
 use forebay_lake::ListOptions;
+use forebay_transfer::{Entry, OpenLocation, local, spawn_client_call};
 use futures::TryStreamExt;
 use serde::Serialize;
 
-use super::aside::aside;
 use super::location::Location;
-use super::node::Way;
-use super::place::{Entry, Place};
-use super::{local, node, timestamp};
+use super::node::NodeRoute;
+use super::{node, timestamp};
 use crate::args::{EndpointArgs, LsArgs};
 use crate::bucket;
 use crate::exit::{Exit, Outcome};
@@ -18,7 +17,7 @@ use crate::output::Output;
 
 /// One line of a listing.
 #[derive(Serialize)]
-struct Line {
+struct ListingRow {
     location: String,
     /// Absent for a folder.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,26 +32,27 @@ pub(crate) async fn run(args: LsArgs, output: Output) -> Outcome {
     if args.location == Location::Buckets {
         return buckets(&args.endpoint, output).await;
     }
-    let place = Place::open(&args.location, &args.endpoint).await?;
+    let location = node::open(&args.location, &args.endpoint).await?;
     let count = if args.recursive {
-        everything(&place, output).await?
+        everything(&location, output).await?
     } else {
-        one_level(&place, output).await?
+        one_level(&location, output).await?
     };
     if count == 0
-        && !matches!(&place, Place::Lake { key, .. } if key.is_empty())
-        && !place_is_empty_folder(&place)
+        && !matches!(&location, OpenLocation::Lake { key, .. } if key.is_empty())
+        && !is_empty_folder(&location)
     {
-        return Err(Exit::failure(anyhow!("nothing is there: {}", place.shown())));
+        return Err(Exit::failure(anyhow!("nothing is there: {}", location.shown())));
     }
     Ok(())
 }
 
-/// All buckets of a node. A front door shows those of its key alone, so without a socket the admin API is asked.
+/// All buckets of a node. An S3 endpoint shows those of its key alone, so without a socket the admin API is
+/// asked.
 async fn buckets(args: &EndpointArgs, output: Output) -> Outcome {
     let names = match node::find(args).await? {
-        Way::Socket(client) => aside(move || client.buckets()).await?,
-        Way::FrontDoor(_) => bucket::names(&args.node).await?,
+        NodeRoute::Socket(client) => spawn_client_call(move || client.buckets()).await?,
+        NodeRoute::S3Endpoint(_) => bucket::names(&args.node).await?,
     };
     for name in names {
         let bucket = folder(format!("forebay://{name}/"));
@@ -62,12 +62,12 @@ async fn buckets(args: &EndpointArgs, output: Output) -> Outcome {
     Ok(())
 }
 
-fn place_is_empty_folder(place: &Place) -> bool {
-    matches!(place, Place::Local(path) if path.is_dir())
+fn is_empty_folder(location: &OpenLocation) -> bool {
+    matches!(location, OpenLocation::Local(path) if path.is_dir())
 }
 
-async fn everything(place: &Place, output: Output) -> Outcome<usize> {
-    let mut entries = place.walk();
+async fn everything(location: &OpenLocation, output: Output) -> Outcome<usize> {
+    let mut entries = location.walk();
     let mut count = 0;
     while let Some(entry) = entries.try_next().await? {
         print(object(&entry), output);
@@ -76,15 +76,15 @@ async fn everything(place: &Place, output: Output) -> Outcome<usize> {
     Ok(count)
 }
 
-async fn one_level(place: &Place, output: Output) -> Outcome<usize> {
-    match place {
-        Place::Local(path) => {
+async fn one_level(location: &OpenLocation, output: Output) -> Outcome<usize> {
+    match location {
+        OpenLocation::Local(path) => {
             let lines = local_level(path)?;
             let count = lines.len();
             lines.into_iter().for_each(|line| print(line, output));
             Ok(count)
         }
-        Place::Lake { lake, shown, key } => {
+        OpenLocation::Lake { lake, shown, key } => {
             let (mut start_after, mut count) = (None, 0);
             loop {
                 let options = ListOptions {
@@ -99,7 +99,7 @@ async fn one_level(place: &Place, output: Output) -> Outcome<usize> {
                     print(folder(format!("{shown}{prefix}")), output);
                 }
                 for found in page.objects {
-                    let line = Line {
+                    let line = ListingRow {
                         location: format!("{shown}{}", found.key),
                         bytes: Some(found.bytes),
                         modified: Some(timestamp(found.modified)),
@@ -116,7 +116,7 @@ async fn one_level(place: &Place, output: Output) -> Outcome<usize> {
     }
 }
 
-fn local_level(path: &std::path::Path) -> Outcome<Vec<Line>> {
+fn local_level(path: &std::path::Path) -> Outcome<Vec<ListingRow>> {
     if !path.is_dir() {
         return Ok(vec![object(&local::entry(path, String::new())?)]);
     }
@@ -134,8 +134,8 @@ fn local_level(path: &std::path::Path) -> Outcome<Vec<Line>> {
     Ok(lines)
 }
 
-fn folder(location: String) -> Line {
-    Line {
+fn folder(location: String) -> ListingRow {
+    ListingRow {
         location,
         bytes: None,
         modified: None,
@@ -143,16 +143,16 @@ fn folder(location: String) -> Line {
     }
 }
 
-fn object(entry: &Entry) -> Line {
-    Line {
-        location: entry.place.shown(),
+fn object(entry: &Entry) -> ListingRow {
+    ListingRow {
+        location: entry.location.shown(),
         bytes: Some(entry.bytes),
         modified: Some(timestamp(entry.modified)),
         etag: entry.etag.clone(),
     }
 }
 
-fn print(line: Line, output: Output) {
+fn print(line: ListingRow, output: Output) {
     output.data(&line);
     let bytes = line.bytes.map_or("-".to_owned(), format_bytes);
     output.say(format!(

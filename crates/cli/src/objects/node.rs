@@ -1,7 +1,8 @@
-//! How `forebay://` finds its node: by its socket on this host, or by its S3 front door.
+//! Route from `forebay://` to a node: by its socket on this host, or by its S3 endpoint.
 //!
-//! What was typed counts first (`--node`, `--endpoint`), then the environment (`FOREBAY_NODE`, `FOREBAY_S3`), then the socket of this user's node if one
-//! answers there, then the usual address of a front door. Over the socket no keys are needed: the kernel says who asks.
+//! Arguments count first (`--node`, `--endpoint`), then the environment (`FOREBAY_NODE`, `FOREBAY_S3`), then
+//! the socket of this user's node if one answers there, then the usual address of an S3 endpoint. Over the
+//! socket no keys are needed: the kernel says who asks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,60 +11,62 @@ use anyhow::anyhow;
 use forebay_client::{Client, ClientOptions, Credentials};
 use forebay_core::{BucketName, Kind};
 use forebay_lake::{AddressStyle, Lake, OpenOptions};
+use forebay_net::{ClientTls, Connector};
 use forebay_node::config::reference;
 use forebay_node::keys::KeyFile;
+use forebay_transfer::{OpenLocation, SocketLake, client_options, spawn_client_call};
 
-use super::aside::{aside, client_options};
-use super::socket_lake::SocketLake;
+use super::location::Location;
 use crate::admin_client::endpoint;
 use crate::args::EndpointArgs;
 use crate::exit::{Exit, Outcome};
 
-/// How long a node may take to answer the door.
+/// Time limit of a connection attempt.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Where a front door is if nobody says it.
+/// S3 endpoint if nobody says it.
 const ENDPOINT: &str = "http://127.0.0.1:9000";
 
-/// The way to a node.
-pub(crate) enum Way {
+/// Route to a node.
+pub(crate) enum NodeRoute {
     /// Through its socket.
     Socket(Client),
-    /// Through its S3 front door, at this address.
-    FrontDoor(String),
+    /// Through its S3 endpoint, at this address.
+    S3Endpoint(String),
 }
 
-/// What somebody said about the way.
+/// Node that was named by an argument or the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Said {
+enum NodeChoice {
     Socket(String),
-    FrontDoor(String),
+    S3Endpoint(String),
     Nothing,
 }
 
 /// Finds the node, and whether it is there.
-pub(crate) async fn find(args: &EndpointArgs) -> Outcome<Way> {
-    match said(args, |name| std::env::var(name).ok()) {
-        Said::Socket(address) => Ok(Way::Socket(connect(Some(address)).await?)),
-        Said::FrontDoor(text) => front_door(endpoint(&text)?).await,
-        Said::Nothing => match connect(None).await {
-            Ok(client) => Ok(Way::Socket(client)),
-            Err(error) if error.kind() == Kind::Unavailable => front_door(ENDPOINT.to_owned()).await,
+pub(crate) async fn find(args: &EndpointArgs) -> Outcome<NodeRoute> {
+    match node_choice(args, |name| std::env::var(name).ok()) {
+        NodeChoice::Socket(address) => Ok(NodeRoute::Socket(connect(Some(address)).await?)),
+        NodeChoice::S3Endpoint(text) => route_to_s3(args, endpoint(&text)?).await,
+        NodeChoice::Nothing => match connect(None).await {
+            Ok(client) => Ok(NodeRoute::Socket(client)),
+            Err(error) if error.kind() == Kind::Unavailable => route_to_s3(args, ENDPOINT.to_owned()).await,
             Err(error) => Err(error.into()),
         },
     }
 }
 
-/// The node for commands about buckets; `None` where its admin API is to be asked, because that was named, or neither another way nor a socket is there.
+/// The node for commands about buckets; `None` where its admin API is to be asked, because that was named, or
+/// neither another way nor a socket is there.
 pub(crate) async fn for_buckets(args: &EndpointArgs) -> Outcome<Option<Client>> {
     let is_typed = args.node_address.is_some() || args.endpoint.is_some();
     if args.node.admin.is_some() && !is_typed {
         return Ok(None);
     }
-    match said(args, |name| std::env::var(name).ok()) {
-        Said::Socket(address) => Ok(Some(connect(Some(address)).await?)),
-        Said::FrontDoor(text) => by_front_door(args, endpoint(&text)?).await.map(Some),
-        Said::Nothing => match connect(None).await {
+    match node_choice(args, |name| std::env::var(name).ok()) {
+        NodeChoice::Socket(address) => Ok(Some(connect(Some(address)).await?)),
+        NodeChoice::S3Endpoint(text) => connect_by_s3(args, endpoint(&text)?).await.map(Some),
+        NodeChoice::Nothing => match connect(None).await {
             Ok(client) => Ok(Some(client)),
             Err(error) if error.kind() == Kind::Unavailable => Ok(None),
             Err(error) => Err(error.into()),
@@ -71,7 +74,7 @@ pub(crate) async fn for_buckets(args: &EndpointArgs) -> Outcome<Option<Client>> 
     }
 }
 
-async fn by_front_door(args: &EndpointArgs, endpoint: String) -> Outcome<Client> {
+async fn connect_by_s3(args: &EndpointArgs, endpoint: String) -> Outcome<Client> {
     let OpenOptions {
         access_key_id,
         secret_access_key,
@@ -83,61 +86,88 @@ async fn by_front_door(args: &EndpointArgs, endpoint: String) -> Outcome<Client>
             access_key_id,
             secret_access_key,
         }),
+        tls: args.node.tls.client(),
         ..client_options(Some(endpoint))
     };
-    Ok(aside(move || Client::connect(options)).await?)
+    Ok(spawn_client_call(move || Client::connect(options)).await?)
 }
 
-fn said(args: &EndpointArgs, variable: impl Fn(&str) -> Option<String>) -> Said {
+fn node_choice(args: &EndpointArgs, variable: impl Fn(&str) -> Option<String>) -> NodeChoice {
     let node = |address: String| {
         if address.starts_with("http://") || address.starts_with("https://") {
-            Said::FrontDoor(address)
+            NodeChoice::S3Endpoint(address)
         } else {
-            Said::Socket(address)
+            NodeChoice::Socket(address)
         }
     };
     let set = |name| variable(name).filter(|text| !text.is_empty());
     let typed = args.node_address.clone().map(node);
-    let typed = typed.or_else(|| args.endpoint.clone().map(Said::FrontDoor));
+    let typed = typed.or_else(|| args.endpoint.clone().map(NodeChoice::S3Endpoint));
     let found = typed.or_else(|| set("FOREBAY_NODE").map(node));
-    let found = found.or_else(|| set("FOREBAY_S3").map(Said::FrontDoor));
-    found.unwrap_or(Said::Nothing)
+    let found = found.or_else(|| set("FOREBAY_S3").map(NodeChoice::S3Endpoint));
+    found.unwrap_or(NodeChoice::Nothing)
 }
 
 async fn connect(address: Option<String>) -> forebay_core::Result<Client> {
     let options = client_options(address);
-    aside(move || Client::connect(options)).await
+    spawn_client_call(move || Client::connect(options)).await
 }
 
-async fn front_door(endpoint: String) -> Outcome<Way> {
-    if is_anyone_there(&endpoint).await? {
-        return Ok(Way::FrontDoor(endpoint));
+async fn route_to_s3(args: &EndpointArgs, endpoint: String) -> Outcome<NodeRoute> {
+    if is_anyone_there(&endpoint, &args.node.tls.client()).await? {
+        return Ok(NodeRoute::S3Endpoint(endpoint));
     }
     Err(Exit::failure(anyhow!(
         "no node at {endpoint}: nothing answers there; start one with 'forebay serve', or name one by --node or --endpoint"
     )))
 }
 
+/// Opens a location. Nothing is asked of a lake yet; of a node, whether it is there.
+pub(crate) async fn open(location: &Location, args: &EndpointArgs) -> Outcome<OpenLocation> {
+    match location {
+        Location::Buckets => Err(Exit::usage(anyhow!("name a bucket: forebay://bucket/…"))),
+        Location::Local(path) => Ok(OpenLocation::Local(path.clone())),
+        Location::Lake { store, shown, key } => {
+            let lake = forebay_lake::open(store, &OpenOptions::default()).await?;
+            Ok(OpenLocation::Lake {
+                lake,
+                shown: shown.clone(),
+                key: key.clone(),
+            })
+        }
+        Location::Node { bucket: name, key } => Ok(OpenLocation::Lake {
+            lake: bucket(name, args).await?,
+            shown: format!("forebay://{name}/"),
+            key: key.clone(),
+        }),
+    }
+}
+
 /// A bucket of the node, seen as a lake.
-pub(crate) async fn bucket(bucket: &BucketName, args: &EndpointArgs) -> Outcome<Arc<dyn Lake>> {
+async fn bucket(bucket: &BucketName, args: &EndpointArgs) -> Outcome<Arc<dyn Lake>> {
     let open = async |options: &OpenOptions| forebay_lake::open(&format!("s3://{bucket}"), options).await;
     match find(args).await? {
-        Way::FrontDoor(endpoint) => Ok(open(&options(args, endpoint)?).await?),
-        Way::Socket(client) => {
+        NodeRoute::S3Endpoint(endpoint) => Ok(open(&options(args, endpoint)?).await?),
+        NodeRoute::Socket(client) => {
             // For large files alone, and only if there are keys.
             let url = client.s3_url().and_then(|url| endpoint(&url).ok());
-            let front_door = match url.and_then(|url| options(args, url).ok()) {
-                Some(options) if is_anyone_there(options.endpoint.as_deref().unwrap_or_default()).await? => {
-                    open(&options).await.ok()
+            let s3_endpoint = match url.and_then(|url| options(args, url).ok()) {
+                Some(options) => {
+                    let endpoint = options.endpoint.as_deref().unwrap_or_default();
+                    // One that is not trusted from here is no loss: the socket does it all.
+                    match is_anyone_there(endpoint, &options.tls).await {
+                        Ok(true) => open(&options).await.ok(),
+                        _ => None,
+                    }
                 }
-                _ => None,
+                None => None,
             };
-            Ok(Arc::new(SocketLake::new(client, bucket.as_str(), front_door)))
+            Ok(Arc::new(SocketLake::new(client, bucket.as_str(), s3_endpoint)))
         }
     }
 }
 
-/// How to use a front door, with the keys of the environment or of the node's key file.
+/// Returns how to use an S3 endpoint, with the keys of the environment or of the node's key file.
 fn options(args: &EndpointArgs, endpoint: String) -> Outcome<OpenOptions> {
     let set = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
     let (id, secret) = match (set(reference::ACCESS_KEY_ID), set(reference::SECRET_ACCESS_KEY)) {
@@ -151,16 +181,25 @@ fn options(args: &EndpointArgs, endpoint: String) -> Outcome<OpenOptions> {
         access_key_id: Some(id),
         secret_access_key: Some(secret),
         session_token: None,
+        tls: args.node.tls.client(),
     })
 }
 
-/// Asked first, because the lake's client would try for seconds and then speak of a lake.
-async fn is_anyone_there(endpoint: &str) -> Outcome<bool> {
+/// Asked first, because the lake's client would try for seconds and then speak of a lake. A node that is there
+/// and whose certificate is refused is an error that says what to do.
+async fn is_anyone_there(endpoint: &str, tls: &ClientTls) -> Outcome<bool> {
     let url = url::Url::parse(endpoint).map_err(Exit::usage)?;
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let connect = tokio::net::TcpStream::connect((host, url.port_or_known_default().unwrap_or(80)));
-    let connected = tokio::time::timeout(CONNECT_TIME_MAX, connect).await;
-    Ok(matches!(connected, Ok(Ok(_))))
+    let connector = match url.scheme() {
+        "https" => Connector::tcp().with_tls(Arc::new(tls.config().map_err(Exit::usage)?)),
+        _ => Connector::tcp(),
+    };
+    let connect = connector.connect(host, url.port_or_known_default().unwrap_or(80));
+    match tokio::time::timeout(CONNECT_TIME_MAX, connect).await {
+        Ok(Ok(_)) => Ok(true),
+        Ok(Err(error)) if !matches!(error.kind(), Kind::Unavailable | Kind::Timeout) => Err(error.into()),
+        _ => Ok(false),
+    }
 }
 
 fn key_of_file(args: &EndpointArgs) -> Outcome<(String, String)> {

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use forebay_core::format_bytes;
+use forebay_transfer::OpenLocation;
 use serde::Serialize;
 
-use super::place::Place;
-use super::timestamp;
+use super::{node, timestamp};
 use crate::args::StatArgs;
 use crate::exit::Outcome;
 use crate::output::Output;
 
 #[derive(Serialize)]
-struct Facts {
+struct ObjectFacts {
     location: String,
     bytes: u64,
     modified: String,
@@ -25,18 +25,21 @@ struct Facts {
 }
 
 pub(crate) async fn run(args: StatArgs, output: Output) -> Outcome {
-    let place = Place::open(&args.location, &args.endpoint).await?;
-    let entry = place.entry().await?;
-    let mut facts = Facts {
-        location: place.shown(),
+    let location = node::open(&args.location, &args.endpoint).await?;
+    let entry = location.entry().await?;
+    let mut facts = ObjectFacts {
+        location: location.shown(),
         bytes: entry.bytes,
         modified: timestamp(entry.modified),
         etag: entry.etag,
         headers: BTreeMap::new(),
         metadata: BTreeMap::new(),
     };
-    if let Place::Lake { lake, shown, key } = &place {
-        let attributes = lake.head(&Place::object_key(key, shown)?).await?.attributes;
+    if let OpenLocation::Lake { lake, shown, key } = &location {
+        let attributes = lake
+            .head(&OpenLocation::object_key(key, shown)?)
+            .await?
+            .attributes;
         let headers = [
             ("content-type", attributes.content_type),
             ("content-encoding", attributes.content_encoding),

@@ -23,7 +23,7 @@ pub(crate) fn forebay(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -58,17 +58,17 @@ pub(crate) fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T 
     }
 }
 
-/// How a command reaches its node.
+/// Route of a command to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// By the S3 front door, with the node's keys.
-    FrontDoor,
+pub(crate) enum NodeRoute {
+    /// By the S3 endpoint, with the node's keys.
+    S3Endpoint,
     /// By the socket, without keys.
     Socket,
 }
 
-impl Way {
-    pub(crate) const ALL: [Self; 2] = [Self::FrontDoor, Self::Socket];
+impl NodeRoute {
+    pub(crate) const ALL: [Self; 2] = [Self::S3Endpoint, Self::Socket];
 }
 
 /// A node with a folder lake, stopped when dropped.
@@ -76,8 +76,8 @@ pub(crate) struct Node {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) s3: String,
     pub(crate) admin: String,
-    /// How commands go.
-    pub(crate) way: Way,
+    /// Route of the commands.
+    pub(crate) way: NodeRoute,
     child: Child,
 }
 
@@ -87,7 +87,7 @@ impl Node {
     }
 
     /// The same node for commands that go this way.
-    pub(crate) fn by(mut self, way: Way) -> Self {
+    pub(crate) fn by(mut self, way: NodeRoute) -> Self {
         self.way = way;
         self
     }
@@ -125,7 +125,7 @@ impl Node {
         Self {
             s3: address("s3"),
             admin: address("admin"),
-            way: Way::FrontDoor,
+            way: NodeRoute::S3Endpoint,
             dir,
             child,
         }
@@ -137,12 +137,12 @@ impl Node {
     }
 
     /// Runs a command against this node, this way.
-    pub(crate) fn run_by(&self, way: Way, args: &[&str]) -> Ran {
+    pub(crate) fn run_by(&self, way: NodeRoute, args: &[&str]) -> Ran {
         let mut command = forebay(self.dir.path(), args);
         command.env("FOREBAY_ADMIN", &self.admin);
         match way {
-            Way::FrontDoor => command.env("FOREBAY_S3", &self.s3).env("FOREBAY_DATA", "data"),
-            Way::Socket => command.env("FOREBAY_DATA", "nowhere"),
+            NodeRoute::S3Endpoint => command.env("FOREBAY_S3", &self.s3).env("FOREBAY_DATA", "data"),
+            NodeRoute::Socket => command.env("FOREBAY_DATA", "nowhere"),
         };
         command.output().expect("the binary runs").into()
     }
@@ -165,7 +165,7 @@ impl Node {
         assert!(sent.expect("kill runs").success());
     }
 
-    /// What the node has logged so far.
+    /// Returns what the node has logged so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }

@@ -1,5 +1,5 @@
-//! A relay between a command and its node, for commands that are cut off in the middle: past a limit it holds what is
-//! sent, so however fast the command is, it has not finished when it is killed.
+//! A relay between a command and its node, for commands that are cut off in the middle: past a limit it holds
+//! what is sent, so however fast the command is, it has not finished when it is killed.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

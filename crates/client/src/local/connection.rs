@@ -1,32 +1,36 @@
-//! One connection to a node: frames out, frames in, descriptors beside them.
+//! One connection to a node: frames out, frames in, descriptors beside the latter.
 //!
-//! A connection answers in order, so that a message whose answer nobody waits for (a release, or a question that was
-//! given up) is only *owed*: its answer is read before that of the next question. A question that was given up may still bring leases
-//! or buffers; [`Connection::settle`] finds them, so that nothing is held for nobody. A connection that broke, or said something that
-//! cannot be understood, is `lost` and never used again.
+//! A connection answers in order, so that a message whose answer nobody waits for (a release, or a request
+//! that was given up) leaves a *pending reply*: that answer is read before that of the next request. A
+//! request that was given up may still bring leases or buffers; [`Connection::settle`] finds them, so that
+//! nothing is held for nobody. A connection that broke, or said something that cannot be understood, is
+//! `lost` and never used again.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
+use std::fmt::Debug;
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_core::wire::{self, Answer, FrameHeader, HEADER_BYTES, Hello, Request, Welcome};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::session::{Hello, Welcome};
+use forebay_wire::{self as wire, FrameHeader, HEADER_BYTES, objects, saves, session, writes};
 use rustix::io::Errno;
 use rustix::net::sockopt::Timeout;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 use rustix::process::Pid;
 
 use crate::fork;
 use crate::wait::{WAIT_SLICE, Wait};
 
-/// Answers that may be owed before somebody has to read them: the node must never block on writing them.
-pub(crate) const OWED_MAX: usize = 16;
+/// Replies that may be pending before somebody has to read them: the node must never block on writing them.
+pub(crate) const PENDING_REPLIES_MAX: usize = 16;
 
 /// Bytes that one read of the socket asks for, at least.
 const INBOX_BYTES_MIN: usize = 32 << 10;
@@ -34,39 +38,78 @@ const INBOX_BYTES_MIN: usize = 32 << 10;
 /// Bytes of buffers that an idle connection keeps.
 const INBOX_BYTES_KEPT: usize = 1 << 20;
 
-/// A message whose answer nobody waits for.
+/// A reply that is still to be read, although nobody waits for it.
 #[derive(Debug)]
-pub(crate) enum Owed {
+pub(crate) enum PendingReply {
     /// These leases were given back.
     Released(Vec<u64>),
     /// Something without leases that needs no answer.
-    Told,
-    /// A question that was given up.
+    Oneway,
+    /// A request that was given up.
     Abandoned,
 }
 
-/// What answers have brought that nobody waits for any more.
+/// Grants that came with replies nobody waits for any more.
 #[derive(Debug, Default)]
-pub(crate) struct Late {
+pub(crate) struct OrphanedGrants {
     /// Leases, to be given back.
     pub(crate) leases: Vec<u64>,
-    /// How to give back the rest.
-    pub(crate) returns: Vec<Request>,
+    /// Messages that give back the rest.
+    pub(crate) returns: Vec<OnewayMessage>,
 }
 
-impl Late {
-    fn take(&mut self, answer: Answer) {
-        match answer {
-            Answer::Read(items) => {
-                let views = items.into_iter().filter_map(|item| item.ok()?.view);
-                self.leases.extend(views.map(|view| view.lease));
-                self.leases.dedup(); // Items of one batch share leases.
+/// A message whose answer nobody waits for: it gives something back.
+#[derive(Debug)]
+pub(crate) enum OnewayMessage {
+    /// Of the family of writes.
+    Writes(writes::Request),
+    /// Of the family of saves.
+    Saves(saves::Request),
+}
+
+impl From<writes::Request> for OnewayMessage {
+    fn from(request: writes::Request) -> Self {
+        Self::Writes(request)
+    }
+}
+
+impl From<saves::Request> for OnewayMessage {
+    fn from(request: saves::Request) -> Self {
+        Self::Saves(request)
+    }
+}
+
+impl OrphanedGrants {
+    /// Looks for grants in an answer of any family.
+    fn take(&mut self, header: &FrameHeader, message: &[u8]) -> Result<()> {
+        header.check(message)?;
+        match header.family {
+            number if number == objects::FAMILY.number => self.take_leases(wire::decode(header, message)?),
+            number if number == writes::FAMILY.number => match wire::decode(header, message)? {
+                writes::Answer::Buffer(buffer) => {
+                    let buffer = buffer.buffer;
+                    self.returns.push(writes::Request::Free { buffer }.into());
+                }
+                writes::Answer::Writing { write, .. } => {
+                    self.returns.push(writes::Request::AbortWrite { write }.into());
+                }
+                writes::Answer::Done | writes::Answer::Written { .. } => {}
+            },
+            number if number == saves::FAMILY.number => {
+                if let saves::Answer::Saving { save, .. } = wire::decode(header, message)? {
+                    self.returns.push(saves::Request::AbortSave { save }.into());
+                }
             }
-            Answer::Buffer(place) => self.returns.push(Request::Free { buffer: place.buffer }),
-            Answer::Writing { write, .. } => self.returns.push(Request::AbortWrite { write }),
-            Answer::Region { region } => self.returns.push(Request::Unregister { region }),
-            Answer::Saving { save, .. } => self.returns.push(Request::AbortSave { save }),
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_leases(&mut self, answer: objects::Answer) {
+        if let objects::Answer::Read(items) = answer {
+            let views = items.into_iter().filter_map(|item| item.ok()?.view);
+            self.leases.extend(views.map(|view| view.lease));
+            self.leases.dedup(); // Items of one batch share leases.
         }
     }
 }
@@ -83,7 +126,7 @@ pub(crate) struct Connection {
     end: usize,
     outbox: Vec<u8>,
     descriptors: Vec<OwnedFd>,
-    owed: VecDeque<Owed>,
+    pending: VecDeque<PendingReply>,
     /// Leases whose release the node has confirmed.
     confirmed: Vec<u64>,
     /// The process at the other side.
@@ -138,7 +181,7 @@ impl Connection {
     /// Says `Hello` on a fresh socket: opens a session, or joins one.
     pub(crate) fn open(
         socket: Arc<OwnedFd>,
-        session: Option<[u8; 16]>,
+        secret: Option<[u8; 16]>,
         wait: &Wait,
     ) -> Result<(Self, Welcome)> {
         let mut connection = Self {
@@ -149,28 +192,23 @@ impl Connection {
             end: 0,
             outbox: Vec::new(),
             descriptors: Vec::new(),
-            owed: VecDeque::new(),
+            pending: VecDeque::new(),
             confirmed: Vec::new(),
             lost: false,
         };
-        let hello = Request::Hello(Hello {
+        let hello = session::Request::Hello(Hello {
             client: client_name(),
-            session,
+            session: secret,
         });
-        match connection.ask(&hello, None, wait)? {
-            Answer::Welcome(welcome) => Ok((connection, welcome)),
+        match connection.ask(&hello, wait)? {
+            session::Answer::Welcome(welcome) => Ok((connection, welcome)),
             other => Err(connection.misunderstood(&other)),
         }
     }
 
-    /// Whether it broke; then it is of no use any more.
+    /// Returns whether it broke; then it is of no use any more.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost
-    }
-
-    /// The process at the other side, if the kernel says it.
-    pub(crate) fn peer(&self) -> Option<Pid> {
-        self.peer
     }
 
     /// The socket, for the list of all sockets.
@@ -178,7 +216,7 @@ impl Connection {
         &self.socket
     }
 
-    /// Whether the other side has hung up; only for a connection on which no answer is due.
+    /// Returns whether the other side has hung up; only for a connection on which no answer is due.
     pub(crate) fn is_hung_up(&self) -> bool {
         let mut byte = [0u8; 1];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
@@ -189,16 +227,24 @@ impl Connection {
         }
     }
 
-    /// Puts a message in front of the next question; its answer is owed.
-    pub(crate) fn tell(&mut self, message: &Request, owed: Owed) -> Result<()> {
+    /// Puts a message in front of the next request; its reply becomes pending.
+    pub(crate) fn send_oneway(&mut self, message: &impl wire::Request, pending: PendingReply) -> Result<()> {
         wire::encode(message, &mut self.outbox)?;
-        self.owed.push_back(owed);
+        self.pending.push_back(pending);
         Ok(())
     }
 
-    /// Whether it may take a message whose answer nobody waits for.
-    pub(crate) fn may_tell(&self) -> bool {
-        !self.lost && self.owed.len() < OWED_MAX
+    /// Puts a message that gives something back in front of the next request.
+    pub(crate) fn send_back(&mut self, message: &OnewayMessage) -> Result<()> {
+        match message {
+            OnewayMessage::Writes(request) => self.send_oneway(request, PendingReply::Oneway),
+            OnewayMessage::Saves(request) => self.send_oneway(request, PendingReply::Oneway),
+        }
+    }
+
+    /// Returns whether it may take a message whose answer nobody waits for.
+    pub(crate) fn may_send_oneway(&self) -> bool {
+        !self.lost && self.pending.len() < PENDING_REPLIES_MAX
     }
 
     /// Sends what was told without waiting; a socket that is full or broken is lost.
@@ -212,42 +258,36 @@ impl Connection {
         self.outbox.clear();
     }
 
-    /// Sends a question and waits for its answer. A failure that the node reports is an `Err` as well.
-    pub(crate) fn ask(
-        &mut self,
-        request: &Request,
-        descriptor: Option<BorrowedFd<'_>>,
-        wait: &Wait,
-    ) -> Result<Answer> {
-        if descriptor.is_some() && !self.outbox.is_empty() {
-            self.send(None, wait)?; // A descriptor travels with the first byte of what is sent with it.
-        }
+    /// Sends a request and waits for its answer. A failure that the node reports is an `Err` as well.
+    pub(crate) fn ask<R: wire::Request>(&mut self, request: &R, wait: &Wait) -> Result<R::Answer> {
         if let Err(error) = wire::encode(request, &mut self.outbox) {
             self.lost |= !self.outbox.is_empty(); // What was told before it is not sent; the caller takes it back.
             return Err(error);
         }
-        self.send(descriptor, wait)?;
+        self.send(wait)?;
         self.descriptors.clear();
-        while let Some(owed) = self.owed.pop_front() {
+        while let Some(pending) = self.pending.pop_front() {
             if let Err(error) = self.receive(wait) {
-                self.owed.push_front(owed);
-                self.owed.push_back(Owed::Abandoned);
+                self.pending.push_front(pending);
+                self.pending.push_back(PendingReply::Abandoned);
                 return Err(error);
             }
-            self.confirm(owed);
+            self.confirm(pending);
         }
         match self.receive(wait) {
-            Ok(Answer::Failed(failure)) => Err(Error::from(failure)),
-            Ok(answer) => Ok(answer),
+            Ok((header, message)) => {
+                let answer = wire::decode_answer(&header, &self.inbox[message]);
+                answer.inspect_err(|_| self.lost = true)?.map_err(Error::from)
+            }
             Err(error) => {
-                self.owed.push_back(Owed::Abandoned);
+                self.pending.push_back(PendingReply::Abandoned);
                 Err(error)
             }
         }
     }
 
     /// An answer of the wrong kind: the two sides no longer understand each other.
-    pub(crate) fn misunderstood(&mut self, answer: &Answer) -> Error {
+    pub(crate) fn misunderstood(&mut self, answer: &impl Debug) -> Error {
         self.lost = true;
         let text = format!("{answer:?}");
         let kind = text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
@@ -259,16 +299,22 @@ impl Connection {
         self.descriptors.pop()
     }
 
-    /// Reads owed answers that are there already, without waiting. Returns what questions that were given up have brought.
-    pub(crate) fn settle(&mut self) -> Late {
-        let mut late = Late::default();
-        while !self.lost && !self.owed.is_empty() {
+    /// Reads pending replies that are there already, without waiting. Returns what requests that were given
+    /// up have brought.
+    pub(crate) fn settle(&mut self) -> OrphanedGrants {
+        let mut late = OrphanedGrants::default();
+        while !self.lost && !self.pending.is_empty() {
             match self.try_receive(RecvFlags::DONTWAIT) {
-                Ok(Some(answer)) => late.take(answer),
+                Ok(Some((header, message))) => {
+                    if late.take(&header, &self.inbox[message]).is_err() {
+                        self.lost = true;
+                        break;
+                    }
+                }
                 Ok(None) | Err(_) => break,
             }
-            if let Some(owed) = self.owed.pop_front() {
-                self.confirm(owed);
+            if let Some(pending) = self.pending.pop_front() {
+                self.confirm(pending);
             }
         }
         self.descriptors.clear();
@@ -290,32 +336,33 @@ impl Connection {
         std::mem::take(&mut self.confirmed)
     }
 
-    fn confirm(&mut self, owed: Owed) {
-        if let Owed::Released(mut leases) = owed {
+    fn confirm(&mut self, pending: PendingReply) {
+        if let PendingReply::Released(mut leases) = pending {
             self.confirmed.append(&mut leases);
         }
     }
 
-    /// Whether a question that was given up is still open, so that nobody else may ask.
+    /// Returns whether a request that was given up is still open, so that nobody else may ask.
     pub(crate) fn is_occupied(&self) -> bool {
-        self.owed.iter().any(|owed| matches!(owed, Owed::Abandoned))
+        self.pending
+            .iter()
+            .any(|pending| matches!(pending, PendingReply::Abandoned))
     }
 
-    /// Leases whose release was not confirmed: it has to be said again elsewhere.
+    /// Leases whose release was not confirmed: it has to be sent again on another connection.
     pub(crate) fn unconfirmed(&mut self) -> Vec<u64> {
-        let owed = std::mem::take(&mut self.owed);
-        let released = owed.into_iter().filter_map(|owed| match owed {
-            Owed::Released(leases) => Some(leases),
-            Owed::Told | Owed::Abandoned => None,
+        let pending = std::mem::take(&mut self.pending);
+        let released = pending.into_iter().filter_map(|pending| match pending {
+            PendingReply::Released(leases) => Some(leases),
+            PendingReply::Oneway | PendingReply::Abandoned => None,
         });
         released.flatten().collect()
     }
 
-    fn send(&mut self, descriptor: Option<BorrowedFd<'_>>, wait: &Wait) -> Result<()> {
+    fn send(&mut self, wait: &Wait) -> Result<()> {
         let mut sent = 0;
         while sent < self.outbox.len() {
-            let beside = descriptor.filter(|_| sent == 0);
-            match send_some(&self.socket, &self.outbox[sent..], beside) {
+            match rustix::net::send(&self.socket, &self.outbox[sent..], SendFlags::NOSIGNAL) {
                 Ok(bytes) => sent += bytes,
                 Err(Errno::AGAIN | Errno::INTR) => {
                     if let Err(error) = wait.check() {
@@ -334,10 +381,11 @@ impl Connection {
         Ok(())
     }
 
-    fn receive(&mut self, wait: &Wait) -> Result<Answer> {
+    /// Waits for the next frame; its message lies in the inbox until the next one is asked for.
+    fn receive(&mut self, wait: &Wait) -> Result<(FrameHeader, Range<usize>)> {
         loop {
-            if let Some(answer) = self.try_receive(RecvFlags::empty())? {
-                return Ok(answer);
+            if let Some(frame) = self.try_receive(RecvFlags::empty())? {
+                return Ok(frame);
             }
             if fork::is_gone(self.peer) {
                 return Err(self.broke(Errno::CONNRESET));
@@ -346,14 +394,13 @@ impl Connection {
         }
     }
 
-    /// One answer, or `None` if it is not all there yet (after the time slice of the socket, or at once).
-    fn try_receive(&mut self, flags: RecvFlags) -> Result<Option<Answer>> {
+    /// One frame, or `None` if it is not all there yet (after the time slice of the socket, or at once).
+    fn try_receive(&mut self, flags: RecvFlags) -> Result<Option<(FrameHeader, Range<usize>)>> {
         loop {
             if let Some((header, from)) = self.whole_frame().inspect_err(|_| self.lost = true)? {
                 let to = from + header.length;
                 self.start = to;
-                let answer = wire::decode(&header, &self.inbox[from..to]);
-                return answer.map(Some).inspect_err(|_| self.lost = true);
+                return Ok(Some((header, from..to)));
             }
             match self.receive_some(flags) {
                 Ok(0) => return Err(self.broke(Errno::CONNRESET)),
@@ -405,17 +452,6 @@ impl Connection {
         )
         .caused_by(std::io::Error::from(why))
     }
-}
-
-fn send_some(socket: impl AsFd, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<usize, Errno> {
-    let Some(descriptor) = descriptor else {
-        return rustix::net::send(socket, bytes, SendFlags::NOSIGNAL);
-    };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [descriptor];
-    control.push(SendAncillaryMessage::ScmRights(&descriptors));
-    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)
 }
 
 /// Program and process id, for the node's logs.

@@ -1,8 +1,10 @@
-//! The leases of a process, as plain books: which are looked at, which are to be given back, which are on their way back.
+//! The leases of a process, as plain data: those in use, those to be given back, those on
+//! their way back.
 //!
-//! A lease belongs to the whole process, so it is counted here: two views of one batch, or a view and its unpickled copy, may share one, and
-//! only the last of them gives it back. Giving back is a message; it travels in front of the next request, or by itself when
-//! the rule in [`Leases::is_due`] says so. What stays behind in a process that does nothing more is bounded by that rule.
+//! A lease belongs to the whole process, so it is counted here: two views of one batch, or a view and its
+//! unpickled copy, may share one, and only the last of them gives it back. Giving back is a message; it
+//! travels in front of the next request, or by itself when the rule in [`Leases::is_due`] says so. What stays
+//! behind in a process that does nothing more is bounded by that rule.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ const PENDING_BYTES_MAX: u64 = 4 << 20;
 const PENDING_TIME: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct LeaseCount {
     views: u32,
     bytes: u64,
 }
@@ -25,15 +27,16 @@ struct Held {
 /// The books.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    live: HashMap<u64, Held>,
+    live: HashMap<u64, LeaseCount>,
     pending: Vec<u64>,
     pending_bytes: u64,
     /// Sent, but not confirmed.
     releasing: HashSet<u64>,
     /// Never given back: a forked child looks at them without a session of its own.
     pinned: HashSet<u64>,
-    /// Shares that were asked for and not yet answered, by lease. Nothing is given back meanwhile: the node counts one share for the whole
-    /// process, so the return of one view would end the share that another thread is about to get.
+    /// Shares that were asked for and not yet answered, by lease. Nothing is given back meanwhile: the node
+    /// counts one share for the whole process, so the return of one view would end the share that another
+    /// thread is about to get.
     asked: HashMap<u64, u32>,
     flushed: Instant,
 }
@@ -53,7 +56,10 @@ impl Leases {
 
     /// One more view looks at this lease.
     pub(crate) fn hold(&mut self, lease: u64, bytes: u64) {
-        let held = self.live.entry(lease).or_insert(Held { views: 0, bytes: 0 });
+        let held = self
+            .live
+            .entry(lease)
+            .or_insert(LeaseCount { views: 0, bytes: 0 });
         held.views += 1;
         held.bytes += bytes;
     }
@@ -126,7 +132,7 @@ impl Leases {
         self.pending.extend(unused);
     }
 
-    /// Whether the pending ones should be sent without a request to travel with.
+    /// Returns whether the pending ones should be sent without a request to travel with.
     pub(crate) fn is_due(&self) -> bool {
         let many = self.pending.len() >= PENDING_MAX || self.pending_bytes >= PENDING_BYTES_MAX;
         !self.pending.is_empty() && (many || self.live.is_empty() || self.flushed.elapsed() > PENDING_TIME)
@@ -150,8 +156,8 @@ impl Leases {
         }
     }
 
-    /// These were sent on a connection that broke: say it again.
-    pub(crate) fn say_again(&mut self, leases: Vec<u64>) {
+    /// Releases that were sent on a connection that broke go back into the queue.
+    pub(crate) fn requeue(&mut self, leases: Vec<u64>) {
         self.pending.extend(leases);
     }
 
@@ -173,7 +179,7 @@ impl Leases {
     }
 }
 
-/// What it takes to share a lease.
+/// Outcome of an attempt to share a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Share {
     /// It is this process's already.
@@ -242,7 +248,7 @@ mod tests {
         leases.hold(1, 10);
         leases.drop_view(1);
         let sent = leases.take_pending();
-        leases.say_again(sent); // The connection broke; the node may have read it.
+        leases.requeue(sent); // The connection broke; the node may have read it.
         assert_eq!(leases.begin_share(1, 10), Share::Ending);
         assert_eq!(leases.take_pending(), [1]);
     }

@@ -1,15 +1,17 @@
 //! Writes in parts: an object larger than the node's staging memory, or one whose end nobody knows yet.
 //!
-//! Each part is a staging buffer of its own, copied to once and handed over; the node gives it to the lake while the next one is filled. A full
-//! arena is waited for. The write belongs to the process that began it and to one life of the node: when either ends, the node
-//! gives it up, and nothing was written. Only when the end was sent does it go on by itself.
+//! Each part is a staging buffer of its own, copied to once and handed over; the node gives it to the lake
+//! while the next one is filled. A full arena is waited for. The write belongs to the process that began it
+//! and to one incarnation of the node: when either ends, the node gives it up, and nothing was written. Only
+//! when the end was sent does it go on by itself.
 
 use std::sync::Arc;
 
-use forebay_core::wire::{Answer, BeginWrite, FinishWrite, Request, WritePart, WrittenFrom};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::writes;
+use forebay_wire::writes::{BeginWrite, FinishWrite, StagedBytes, WritePart};
 
-use super::pool::{Again, Taken};
+use super::pool::{PooledConnection, Retry};
 use super::session::Local;
 use crate::Name;
 use crate::client::{PutOptions, PutReceipt};
@@ -22,7 +24,7 @@ pub(crate) struct LocalWrite {
     write: u64,
     part_bytes_max: usize,
     sent_bytes: u64,
-    life: u64,
+    incarnation: u64,
     process: u32,
     /// The node knows how it ends.
     has_ended: bool,
@@ -36,22 +38,21 @@ impl Local {
         options: &PutOptions,
         bytes: Option<u64>,
     ) -> Result<LocalWrite> {
-        let request = Request::BeginWrite(BeginWrite {
+        let request = writes::Request::BeginWrite(BeginWrite {
             object: name.to_wire(),
             bytes,
             condition: options.condition.clone(),
-            durability: options.durability,
             headers: options.headers.clone(),
             metadata: options.metadata.clone(),
         });
         self.while_busy(|wait| {
-            self.with_connection(Again::Harmless, wait, |taken| {
-                let (write, part_bytes_max) = match taken.ask(&request, wait)? {
-                    Answer::Writing {
+            self.with_connection(Retry::Idempotent, wait, |connection| {
+                let (write, part_bytes_max) = match connection.ask(&request, wait)? {
+                    writes::Answer::Writing {
                         write,
                         part_bytes_max,
                     } => (write, part_bytes_max),
-                    other => return Err(taken.connection().misunderstood(&other)),
+                    other => return Err(connection.inner().misunderstood(&other)),
                 };
                 Ok(LocalWrite {
                     local: Arc::clone(self),
@@ -59,8 +60,8 @@ impl Local {
                     write,
                     part_bytes_max: usize::try_from(part_bytes_max).unwrap_or(usize::MAX).max(1),
                     sent_bytes: 0,
-                    life: taken.life,
-                    process: taken.process(),
+                    incarnation: connection.incarnation,
+                    process: connection.process(),
                     has_ended: false,
                 })
             })
@@ -82,17 +83,17 @@ impl LocalWrite {
             Error::new(Kind::Corrupt, message).with("bytes", part.len())
         })?;
         let mut ticket = self.local.copy_to(reserved, part)?;
-        let request = Request::WritePart(WritePart {
+        let request = writes::Request::WritePart(WritePart {
             write: self.write,
             offset: self.sent_bytes,
-            from: WrittenFrom {
+            from: StagedBytes {
                 buffer: ticket.buffer,
                 bytes: part.len() as u64,
                 crc32c: None,
             },
         });
         match self.ask(&request, || ticket.spent = true)? {
-            Answer::Done => {
+            writes::Answer::Done => {
                 self.sent_bytes += part.len() as u64;
                 Ok(())
             }
@@ -102,7 +103,7 @@ impl LocalWrite {
 
     /// Makes the object visible.
     pub(crate) fn finish(mut self, crc32c: Option<u32>) -> Result<PutReceipt> {
-        let request = Request::FinishWrite(FinishWrite {
+        let request = writes::Request::FinishWrite(FinishWrite {
             write: self.write,
             bytes: self.sent_bytes,
             crc32c,
@@ -116,24 +117,25 @@ impl LocalWrite {
     /// Gives it up and waits until nothing is left of it.
     pub(crate) fn abort(mut self) -> Result<()> {
         self.has_ended = true;
-        match self.ask(&Request::AbortWrite { write: self.write }, || {})? {
-            Answer::Done => Ok(()),
+        match self.ask(&writes::Request::AbortWrite { write: self.write }, || {})? {
+            writes::Answer::Done => Ok(()),
             _ => Err(other_kind()),
         }
     }
 
-    /// Asks about this write, once: a broken connection may have been understood. `before` is called when it is sure to be sent.
-    fn ask(&self, request: &Request, mut before: impl FnMut()) -> Result<Answer> {
+    /// Asks about this write, once: a broken connection may have been understood. `before` is called when it
+    /// is sure to be sent.
+    fn ask(&self, request: &writes::Request, mut before: impl FnMut()) -> Result<writes::Answer> {
         let wait = Wait::start(&self.local.options);
-        self.local.with_connection(Again::No, &wait, |taken| {
-            self.check_is_of(taken)?;
+        self.local.with_connection(Retry::Never, &wait, |connection| {
+            self.check_is_of(connection)?;
             before();
-            taken.ask(request, &wait)
+            connection.ask(request, &wait)
         })
     }
 
-    fn check_is_of(&self, taken: &Taken<'_>) -> Result<()> {
-        if (taken.life, taken.process()) == (self.life, self.process) {
+    fn check_is_of(&self, connection: &PooledConnection<'_>) -> Result<()> {
+        if (connection.incarnation, connection.process()) == (self.incarnation, self.process) {
             return Ok(());
         }
         Err(Error::new(
@@ -146,8 +148,9 @@ impl LocalWrite {
 impl Drop for LocalWrite {
     fn drop(&mut self) {
         if !self.has_ended {
-            let abort = Request::AbortWrite { write: self.write };
-            self.local.tell_later(abort, self.life, self.process);
+            let abort = writes::Request::AbortWrite { write: self.write };
+            self.local
+                .send_oneway_later(abort, self.incarnation, self.process);
         }
     }
 }

@@ -1,16 +1,17 @@
-//! Questions whose answer is whole in itself: metadata, listings, deletes, buckets.
+//! Requests whose answer is whole in itself: metadata, listings, deletes, buckets.
 
 use forebay_core::Result;
-use forebay_core::wire::{
-    Answer, Item, ListRequest, Listed, Loaded, ObjectName, ObjectStat, Plan, Request, Sources,
-};
+use forebay_wire::loaders::LoaderReport;
+use forebay_wire::objects::{ListRequest, Listed, ObjectStat, WorkingSet};
+use forebay_wire::{Item, ObjectName, Sources};
+use forebay_wire::{loaders, objects, session};
 
-use super::pool::Again;
+use super::pool::Retry;
 use super::session::Local;
 use crate::wait::Wait;
 
 /// An answer of the wrong kind, as an error.
-fn misunderstood<T>(_: Answer) -> Result<T> {
+fn misunderstood<T>() -> Result<T> {
     Err(forebay_core::Error::new(
         forebay_core::Kind::Corrupt,
         "the node gave an answer of another kind",
@@ -19,72 +20,73 @@ fn misunderstood<T>(_: Answer) -> Result<T> {
 
 impl Local {
     pub(crate) fn stat(&self, object: ObjectName) -> Result<ObjectStat> {
-        match self.call(&Request::Stat(object), Again::Harmless)? {
-            Answer::Stat(stat) => Ok(stat),
-            other => misunderstood(other),
+        match self.call(&objects::Request::Stat(object), Retry::Idempotent)? {
+            objects::Answer::Stat(stat) => Ok(stat),
+            _ => misunderstood(),
         }
     }
 
     pub(crate) fn list(&self, request: ListRequest) -> Result<Listed> {
-        match self.call(&Request::List(request), Again::Harmless)? {
-            Answer::Listed(listed) => Ok(listed),
-            other => misunderstood(other),
+        match self.call(&objects::Request::List(request), Retry::Idempotent)? {
+            objects::Answer::Listed(listed) => Ok(listed),
+            _ => misunderstood(),
         }
     }
 
     pub(crate) fn delete(&self, object: ObjectName) -> Result<()> {
-        self.done(&Request::Delete(object))
+        self.done(&objects::Request::Delete(object))
     }
 
     pub(crate) fn buckets(&self) -> Result<Vec<String>> {
-        match self.call(&Request::Buckets, Again::Harmless)? {
-            Answer::Buckets(names) => Ok(names),
-            other => misunderstood(other),
+        match self.call(&objects::Request::Buckets, Retry::Idempotent)? {
+            objects::Answer::Buckets(names) => Ok(names),
+            _ => misunderstood(),
         }
     }
 
     pub(crate) fn create_bucket(&self, name: &str) -> Result<()> {
-        self.done(&Request::CreateBucket(name.into()))
+        self.done(&objects::Request::CreateBucket(name.into()))
     }
 
-    pub(crate) fn prepare(&self, items: Vec<Item>) -> Result<Vec<Result<Sources>>> {
+    pub(crate) fn prefetch(&self, items: Vec<Item>) -> Result<Vec<Result<Sources>>> {
         let timeout_ms = Wait::start(&self.options).left_ms();
-        let (count, request) = (items.len(), Request::Prepare { items, timeout_ms });
-        match self.call(&request, Again::Harmless)? {
-            Answer::Prepared(found) if found.len() == count => {
+        let (count, request) = (items.len(), objects::Request::Prefetch { items, timeout_ms });
+        match self.call(&request, Retry::Idempotent)? {
+            objects::Answer::Prefetched(found) if found.len() == count => {
                 Ok(found.into_iter().map(|one| one.map_err(Into::into)).collect())
             }
-            other => misunderstood(other),
+            _ => misunderstood(),
         }
     }
 
-    pub(crate) fn plan(&self, plan: Plan) -> Result<u64> {
-        match self.call(&Request::Plan(plan), Again::Harmless)? {
-            Answer::Planned { ram_bytes } => Ok(ram_bytes),
-            other => misunderstood(other),
+    pub(crate) fn keep_working_set(&self, set: WorkingSet) -> Result<u64> {
+        match self.call(&objects::Request::WorkingSet(set), Retry::Idempotent)? {
+            objects::Answer::WorkingSetKept { ram_bytes } => Ok(ram_bytes),
+            _ => misunderstood(),
         }
     }
 
-    pub(crate) fn end_plan(&self, reader: u64) -> Result<()> {
-        self.done(&Request::EndPlan { reader })
+    pub(crate) fn drop_working_set(&self, reader: u64) -> Result<()> {
+        self.done(&objects::Request::DropWorkingSet { reader })
     }
 
-    pub(crate) fn loaded(&self, loaded: Loaded) -> Result<()> {
+    pub(crate) fn report_loader(&self, report: LoaderReport) -> Result<()> {
         // Not again: it would count twice.
-        match self.call(&Request::Loaded(loaded), Again::No)? {
-            Answer::Done => Ok(()),
-            other => misunderstood(other),
-        }
+        let loaders::Answer::Done = self.call(&loaders::Request::Report(report), Retry::Never)?;
+        Ok(())
     }
 
     pub(crate) fn ping(&self) -> Result<()> {
-        self.done(&Request::Ping)
+        match self.call(&session::Request::Ping, Retry::Idempotent)? {
+            session::Answer::Ready => Ok(()),
+            _ => misunderstood(),
+        }
     }
 
-    fn done(&self, request: &Request) -> Result<()> {
-        match self.call(request, Again::Harmless)? {
-            Answer::Done => Ok(()),
-            other => misunderstood(other),
+    fn done(&self, request: &objects::Request) -> Result<()> {
+        match self.call(request, Retry::Idempotent)? {
+            objects::Answer::Done => Ok(()),
+            _ => misunderstood(),
         }
     }
 }

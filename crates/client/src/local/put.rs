@@ -1,17 +1,19 @@
 //! Writes: memory of the node's staging arena, filled by one copy or in place, then handed over.
 //!
-//! A full arena is a reason to wait, not to fail: the call tries again until its time is up and then says `Busy`. What is larger than the
-//! whole arena goes in parts (`long_put.rs`). A put whose connection broke is not repeated, because it may have been done.
+//! A full arena is a reason to wait, not to fail: the call tries again until its time is up and then says
+//! `Busy`. What is larger than the whole arena goes in parts (`long_put.rs`). A put whose connection broke is
+//! not repeated, because it may have been done.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::wire::{Answer, BufferPlace, Put, Request, WrittenFrom};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::writes::{Buffer, Put, StagedBytes};
+use forebay_wire::{session, writes};
 
-use super::pool::{Again, Taken};
+use super::pool::{PooledConnection, Retry};
 use super::session::Local;
 use super::staging::{StagingBuffer, Ticket};
 use crate::Name;
@@ -19,7 +21,7 @@ use crate::client::{PutOptions, PutReceipt};
 use crate::stats::add;
 use crate::wait::Wait;
 
-/// How long to wait at first, and at most, before asking a full arena again.
+/// First and longest pause before asking a full arena again.
 const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
 /// Bytes that one `pwrite` copies, so that a call can be interrupted.
@@ -28,7 +30,7 @@ const COPY_BYTES_MAX: usize = 64 << 20;
 /// Memory of the arena for one client.
 pub(super) struct Reserved {
     memfd: OwnedFd,
-    place: BufferPlace,
+    place: Buffer,
     ticket: Ticket,
 }
 
@@ -79,34 +81,33 @@ impl Local {
     }
 
     fn put(&self, name: &Name, mut ticket: Ticket, bytes: u64, options: PutOptions) -> Result<PutReceipt> {
-        let request = Request::Put(Put {
+        let request = writes::Request::Put(Put {
             object: name.to_wire(),
-            from: WrittenFrom {
+            from: StagedBytes {
                 buffer: ticket.buffer,
                 bytes,
                 crc32c: options.crc32c,
             },
             condition: options.condition,
-            durability: options.durability,
             headers: options.headers,
             metadata: options.metadata,
         });
         let wait = Wait::start(&self.options);
-        let answer = self.with_connection(Again::No, &wait, |taken| {
-            if (taken.life, taken.process()) != (ticket.life, ticket.process) {
+        let answer = self.with_connection(Retry::Never, &wait, |connection| {
+            if (connection.incarnation, connection.process()) != (ticket.incarnation, ticket.process) {
                 return Err(Error::new(
                     Kind::Unavailable,
                     "the buffer belongs to a node or process that is gone; allocate and write it again",
                 ));
             }
             ticket.spent = true;
-            taken.ask(&request, &wait)
+            connection.ask(&request, &wait)
         });
         self.receipt(name, answer)
     }
 
     /// The answer to the end of a write.
-    pub(super) fn receipt(&self, name: &Name, answer: Result<Answer>) -> Result<PutReceipt> {
+    pub(super) fn receipt(&self, name: &Name, answer: Result<writes::Answer>) -> Result<PutReceipt> {
         let unsure = |error: Error| match error.kind() {
             Kind::Unavailable | Kind::Timeout | Kind::Cancelled => error.with(
                 "hint",
@@ -118,7 +119,7 @@ impl Local {
             .map_err(unsure)
             .map_err(|error| error.with("object", name))?
         {
-            Answer::Written { version, bytes } => {
+            writes::Answer::Written { version, bytes } => {
                 add(&self.counters.written_bytes, bytes);
                 Ok(PutReceipt { version, bytes })
             }
@@ -132,8 +133,8 @@ impl Local {
     /// A buffer of the arena; `None` if it is larger than the whole arena.
     pub(super) fn reserve(self: &Arc<Self>, bytes: u64) -> Result<Option<Reserved>> {
         let reserved = self.while_busy(|wait| {
-            self.with_connection(Again::Harmless, wait, |taken| {
-                self.try_reserve(taken, bytes, wait)
+            self.with_connection(Retry::Idempotent, wait, |connection| {
+                self.try_reserve(connection, bytes, wait)
             })
         });
         match reserved {
@@ -160,44 +161,53 @@ impl Local {
         }
     }
 
-    fn try_reserve(self: &Arc<Self>, taken: &mut Taken<'_>, bytes: u64, wait: &Wait) -> Result<Reserved> {
-        let (place, ticket) = self.try_allocate(taken, bytes, wait)?;
-        let memfd = Self::descriptor_of(taken, &place, wait)?;
+    fn try_reserve(
+        self: &Arc<Self>,
+        connection: &mut PooledConnection<'_>,
+        bytes: u64,
+        wait: &Wait,
+    ) -> Result<Reserved> {
+        let (place, ticket) = self.try_allocate(connection, bytes, wait)?;
+        let memfd = Self::descriptor_of(connection, &place, wait)?;
         Ok(Reserved { memfd, place, ticket })
     }
 
     /// The right to a buffer of the arena.
     pub(super) fn try_allocate(
         self: &Arc<Self>,
-        taken: &mut Taken<'_>,
+        connection: &mut PooledConnection<'_>,
         bytes: u64,
         wait: &Wait,
-    ) -> Result<(BufferPlace, Ticket)> {
-        let place = match taken.ask(&Request::Allocate { bytes }, wait)? {
-            Answer::Buffer(place) => place,
-            other => return Err(taken.connection().misunderstood(&other)),
+    ) -> Result<(Buffer, Ticket)> {
+        let place = match connection.ask(&writes::Request::Allocate { bytes }, wait)? {
+            writes::Answer::Buffer(place) => place,
+            other => return Err(connection.inner().misunderstood(&other)),
         };
         let ticket = Ticket {
             local: Arc::clone(self),
             buffer: place.buffer,
-            life: taken.life,
-            process: taken.process(),
+            incarnation: connection.incarnation,
+            process: connection.process(),
             spent: false,
         };
         Ok((place, ticket))
     }
 
     /// The memfd of a buffer.
-    pub(super) fn descriptor_of(taken: &mut Taken<'_>, place: &BufferPlace, wait: &Wait) -> Result<OwnedFd> {
-        let connection = taken.connection();
-        let map = Request::MapSegment {
+    pub(super) fn descriptor_of(
+        connection: &mut PooledConnection<'_>,
+        place: &Buffer,
+        wait: &Wait,
+    ) -> Result<OwnedFd> {
+        let inner = connection.inner();
+        let map = session::Request::MapSegment {
             segment: place.buffer,
         };
-        match connection.ask(&map, None, wait)? {
-            Answer::Segment { .. } => {}
-            other => return Err(connection.misunderstood(&other)),
+        match inner.ask(&map, wait)? {
+            session::Answer::Segment { .. } => {}
+            other => return Err(inner.misunderstood(&other)),
         }
-        let memfd = connection.take_descriptor();
+        let memfd = inner.take_descriptor();
         memfd.ok_or_else(|| Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer"))
     }
 

@@ -1,21 +1,25 @@
-//! Views of items: one question, the segments that are new to this process, then the bytes of each item.
+//! Reads of items: one request, the segments that are new to this process, then each item where it lies
+//! (`leased_item.rs`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Instant;
 
-use forebay_core::wire::{self, Answer, Failure, Found, Handle, Item, ItemRange, Request, ViewPart};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::objects::{Found, Handle, ViewPart};
+use forebay_wire::{Failure, Item, ObjectName};
+use forebay_wire::{objects, session};
 
+use super::leased_item::LeasedItem;
 use super::leases::Share;
-use super::pool::{Again, Taken};
+use super::pool::{PooledConnection, Retry};
 use super::segments::Segment;
 use super::session::Local;
-use super::view::{Apart, Hold, Seen, see, total_bytes};
-use crate::pieces::Pieces;
+use super::view::{Hold, ScatteredView, total_bytes};
+use crate::scattered::Scattered;
 use crate::stats::add;
-use crate::view::{Bytes, Origin, View, ViewHandle};
+use crate::view::{Bytes, View, ViewHandle};
 use crate::wait::Wait;
 
 /// Segments that an answer needs: mapped, or why not.
@@ -27,141 +31,79 @@ struct Leased {
     hold: Option<Hold>,
 }
 
+/// An answer whose leases are held, and the segments that it needs.
+struct MappedAnswer {
+    leased: Vec<Result<Leased>>,
+    mappings: Mappings,
+    /// The node's incarnation that gave it.
+    generation: u64,
+}
+
 impl Local {
-    /// One view or failure for each item, in order. Asked again as a whole if the node was replaced in the middle.
-    pub(crate) fn read(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<View>>> {
-        let (items, seen) = self.ask_for(items, |leased, mappings, generation| {
-            self.see_one(leased, mappings, generation)
-        })?;
-        let named = items.into_iter().zip(seen);
-        Ok(named
-            .map(|(item, seen)| seen.map(|parts| parts.named(item)))
-            .collect())
-    }
-
-    /// The same, as pieces where the node has them.
-    pub(crate) fn read_pieces(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<Pieces>>> {
-        let (_, seen) = self.ask_for(items, |leased, mappings, _| self.see_apart(leased, mappings))?;
-        Ok(seen)
-    }
-
-    /// The same, as one view for each piece of memory that the bytes of an item lie in.
-    pub(crate) fn read_parts(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<Vec<View>>>> {
-        let (items, seen) = self.ask_for(items, |leased, mappings, generation| {
-            let parts = self.parts_of(leased).into_iter();
-            let seen = parts.map(|part| self.see_one(part, mappings, generation));
-            seen.collect::<Result<Vec<Unnamed>>>()
-        })?;
-        let named = items.into_iter().zip(seen);
-        Ok(named
-            .map(|(item, seen)| {
-                let views = seen?.into_iter().map(|part| part.named(item.clone()));
-                Ok(views.collect())
-            })
-            .collect())
-    }
-
-    /// Every part of a leased item as an item of its own, all under the same lease.
-    fn parts_of(self: &Arc<Self>, leased: Leased) -> Vec<Leased> {
-        let Leased { mut found, hold } = leased;
-        let (Some(view), Some(first_hold)) = (found.view.take(), hold) else {
-            return Vec::new();
-        };
-        let (lease, life) = (view.lease, first_hold.life);
-        let mut holds = vec![first_hold];
-        let mut state = self.state();
-        for _ in 1..view.parts.len() {
-            // The first one counts the bytes of all. The books of another node have other leases.
-            if state.life == life {
-                state.leases.hold(lease, 0);
-            }
-            holds.push(self.hold(lease, life));
-        }
-        drop(state);
-        let mut offset = found.offset;
-        let part = |(part, hold): (ViewPart, Hold)| {
-            let one = Found {
-                offset,
-                view: Some(wire::View {
-                    lease,
-                    parts: vec![part],
-                }),
-                ..found.clone()
-            };
-            offset += part.bytes;
-            // Where the bytes came from is said once.
-            found.sources = wire::Sources::default();
-            Leased {
-                found: one,
-                hold: Some(hold),
-            }
-        };
-        view.parts.into_iter().zip(holds).map(part).collect()
-    }
-
-    /// Gives the items back, and what was seen of each.
-    fn ask_for<T>(
-        self: &Arc<Self>,
-        items: Vec<Item>,
-        see: impl Fn(Leased, &Mappings, u64) -> Result<T>,
-    ) -> Result<(Vec<Item>, Vec<Result<T>>)> {
+    /// Each item where the node keeps it, or its failure, in order. Asked again as a whole if the node was
+    /// replaced in the middle.
+    pub(crate) fn read(self: &Arc<Self>, items: Vec<Item>) -> Result<Vec<Result<Scattered>>> {
         let wait = Wait::start(&self.options);
         let grace = wait.with_grace();
         let count = items.len();
-        let request = Request::Read {
+        let request = objects::Request::Read {
             items,
             timeout_ms: wait.left_ms(),
         };
-        let seen = self.with_connection(Again::Harmless, &wait, |taken| {
-            let answer = taken.ask(&request, &grace)?;
-            match answer {
-                Answer::Read(found) if found.len() == count => self.see_all(taken, found, &grace, &see),
-                other => Err(taken.connection().misunderstood(&other)),
+        let answer = self.with_connection(Retry::Idempotent, &wait, |connection| {
+            match connection.ask(&request, &grace)? {
+                objects::Answer::Read(found) if found.len() == count => {
+                    self.map_all(connection, found, &grace)
+                }
+                other => Err(connection.inner().misunderstood(&other)),
             }
         })?;
-        let Request::Read { items, .. } = request else {
-            return Ok((Vec::new(), Vec::new()));
+        let objects::Request::Read { items, .. } = request else {
+            return Ok(Vec::new());
         };
-        Ok((items, seen))
+        let named = items.into_iter().zip(answer.leased);
+        let scattered = named
+            .map(|(item, leased)| self.scattered(item.object, leased?, &answer.mappings, answer.generation));
+        Ok(scattered.collect())
     }
 
-    fn see_all<T>(
+    /// Holds the leases of an answer and maps the segments that are new to this process.
+    fn map_all(
         self: &Arc<Self>,
-        taken: &mut Taken<'_>,
+        connection: &mut PooledConnection<'_>,
         found: Vec<Result<Found, Failure>>,
         wait: &Wait,
-        see: impl Fn(Leased, &Mappings, u64) -> Result<T>,
-    ) -> Result<Vec<Result<T>>> {
-        let (leased, mut mappings) = self.hold_all(taken, found)?;
+    ) -> Result<MappedAnswer> {
+        let (leased, mut mappings) = self.hold_all(connection, found)?;
         for found in leased.iter().flatten().map(|leased| &leased.found) {
             let keep = found.sources.copied == 0;
             for part in found.view.iter().flat_map(|view| &view.parts) {
                 if let Entry::Vacant(vacant) = mappings.entry(part.segment) {
-                    let mapped = self.map_segment(taken, part.segment, keep, wait);
-                    if taken.connection().is_lost() {
+                    let mapped = self.map_segment(connection, part.segment, keep, wait);
+                    if connection.inner().is_lost() {
                         return Err(mapped.err().unwrap_or_else(went_away));
                     }
                     vacant.insert(mapped);
                 }
             }
         }
-        let generation = taken.generation;
-        let seen = leased
-            .into_iter()
-            .map(|leased| see(leased?, &mappings, generation));
-        Ok(seen.collect())
+        Ok(MappedAnswer {
+            leased,
+            mappings,
+            generation: connection.generation,
+        })
     }
 
     /// Writes the leases down and finds the segments that are mapped already, all under one lock.
     fn hold_all(
         self: &Arc<Self>,
-        taken: &Taken<'_>,
+        connection: &PooledConnection<'_>,
         found: Vec<Result<Found, Failure>>,
     ) -> Result<(Vec<Result<Leased>>, Mappings)> {
         let now = Instant::now();
         let mut mappings = Mappings::new();
         let mut state = self.state();
-        if state.life != taken.life {
+        if state.incarnation != connection.incarnation {
             return Err(Error::new(Kind::Unavailable, "the node was replaced by another"));
         }
         let mut hold = |found: Result<Found, Failure>| -> Result<Leased> {
@@ -179,7 +121,7 @@ impl Local {
                         mappings.insert(part.segment, Ok(segment));
                     }
                 }
-                self.hold(view.lease, taken.life)
+                self.hold(view.lease, connection.incarnation)
             });
             Ok(Leased { found, hold })
         };
@@ -190,27 +132,27 @@ impl Local {
         Ok((leased, mappings))
     }
 
-    fn hold(self: &Arc<Self>, lease: u64, life: u64) -> Hold {
+    pub(super) fn hold(self: &Arc<Self>, lease: u64, incarnation: u64) -> Hold {
         Hold {
             local: Arc::clone(self),
             lease,
-            life,
+            incarnation,
         }
     }
 
     fn map_segment(
         &self,
-        taken: &mut Taken<'_>,
+        connection: &mut PooledConnection<'_>,
         segment: u64,
         keep: bool,
         wait: &Wait,
     ) -> Result<Arc<Segment>> {
-        let connection = taken.connection();
-        let bytes = match connection.ask(&Request::MapSegment { segment }, None, wait)? {
-            Answer::Segment { bytes } => bytes,
-            other => return Err(connection.misunderstood(&other)),
+        let inner = connection.inner();
+        let bytes = match inner.ask(&session::Request::MapSegment { segment }, wait)? {
+            session::Answer::Segment { bytes } => bytes,
+            other => return Err(inner.misunderstood(&other)),
         };
-        let Some(memfd) = connection.take_descriptor() else {
+        let Some(memfd) = inner.take_descriptor() else {
             return Err(
                 Error::new(Kind::Corrupt, "the node sent no descriptor beside its answer")
                     .with("segment", segment),
@@ -220,65 +162,37 @@ impl Local {
         let mapped = mapped.map_err(|error| error.with("segment", segment))?;
         if keep {
             let mut state = self.state();
-            if state.life == taken.life {
+            if state.incarnation == connection.incarnation {
                 state.segments.keep(segment, &mapped);
             }
         }
         Ok(mapped)
     }
 
-    fn see_one(&self, leased: Leased, mappings: &Mappings, generation: u64) -> Result<Unnamed> {
+    fn scattered(
+        self: &Arc<Self>,
+        object: ObjectName,
+        leased: Leased,
+        mappings: &Mappings,
+        generation: u64,
+    ) -> Result<Scattered> {
         let Leased { mut found, hold } = leased;
         self.counters.count_sources(&found.sources);
         let (Some(view), Some(hold)) = (found.view.take(), hold) else {
-            return Ok(Unnamed {
-                found,
-                bytes: Bytes::Owned(Vec::new()),
-                origin: None,
-            });
+            let empty = View::new(object, found, Bytes::Owned(Vec::new()), None);
+            return Ok(Scattered::from(empty));
         };
         let segments = segments_of(&view.parts, mappings)?;
-        // Another node may use the same numbers for other segments, so both ways depend on the node's life.
-        let life = hold.life;
-        let mut known = None;
-        if view.parts.len() > 1 {
-            let mut state = self.state();
-            known = (state.life == life)
-                .then(|| state.segments.joined(&view.parts))
-                .flatten();
-        }
-        let bytes = match see(&view.parts, &segments, known, hold)? {
-            Seen::Mapped(mapped) => {
-                // What the node copied for this answer alone is not seen again.
-                if let Some(stitched) = mapped.stitched().filter(|_| found.sources.copied == 0) {
-                    let mut state = self.state();
-                    let same_node = state.life == life;
-                    let replaced = same_node.then(|| state.segments.keep_joined(&view.parts, stitched));
-                    drop(state);
-                    drop(replaced);
-                }
-                add(&self.counters.mapped_bytes, mapped.as_slice().len() as u64);
-                Bytes::Mapped(mapped)
-            }
-            Seen::Copied(copy) => {
-                add(&self.counters.copied_bytes, copy.len() as u64);
-                Bytes::Owned(copy)
-            }
-        };
-        let origin = matches!(bytes, Bytes::Mapped(_)).then_some(Origin { generation, view });
-        Ok(Unnamed { found, bytes, origin })
-    }
-
-    fn see_apart(&self, leased: Leased, mappings: &Mappings) -> Result<Pieces> {
-        let Leased { mut found, hold } = leased;
-        self.counters.count_sources(&found.sources);
-        let (Some(view), Some(hold)) = (found.view.take(), hold) else {
-            return Ok(Pieces::none(found.object_bytes));
-        };
-        let segments = segments_of(&view.parts, mappings)?;
-        let apart = Apart::new(&view.parts, segments, hold)?;
-        add(&self.counters.mapped_bytes, apart.bytes() as u64);
-        Ok(Pieces::apart(found.object_bytes, apart))
+        let memory = ScatteredView::new(&view.parts, segments, hold)?;
+        add(&self.counters.mapped_bytes, memory.bytes() as u64);
+        Ok(Scattered::leased(LeasedItem {
+            local: Arc::clone(self),
+            object,
+            found,
+            view,
+            generation,
+            memory,
+        }))
     }
 
     /// A share in the view of another process; `None` if its lease has ended.
@@ -293,41 +207,39 @@ impl Local {
         self: &Arc<Self>,
         handle: &ViewHandle,
         generation: u64,
-        view: &wire::View,
+        view: &objects::View,
     ) -> Result<Option<View>> {
         let wait = Wait::start(&self.options);
         let bytes = total_bytes(&view.parts)? as u64;
-        self.with_connection(Again::Harmless, &wait, |taken| {
-            if taken.generation != generation || !self.share(taken, generation, view.lease, bytes, &wait)? {
+        self.with_connection(Retry::Idempotent, &wait, |connection| {
+            if connection.generation != generation
+                || !self.share(connection, generation, view.lease, bytes, &wait)?
+            {
                 return Ok(None);
             }
             // From here on the lease is held by this process.
             let leased = Leased {
                 found: handle.found(view),
-                hold: Some(self.hold(view.lease, taken.life)),
+                hold: Some(self.hold(view.lease, connection.incarnation)),
             };
             let mut mappings = Mappings::new();
             for part in &view.parts {
                 let known = self.state().segments.get(part.segment, Instant::now());
                 let mapped = match known {
                     Some(segment) => Ok(segment),
-                    None => self.map_segment(taken, part.segment, handle.sources().copied == 0, &wait),
+                    None => self.map_segment(connection, part.segment, handle.sources().copied == 0, &wait),
                 };
                 mappings.insert(part.segment, mapped);
             }
-            let seen = self.see_one(leased, &mappings, generation)?;
-            Ok(Some(seen.named(Item {
-                object: handle.object().clone(),
-                range: ItemRange::Whole,
-                version: None,
-            })))
+            let scattered = self.scattered(handle.object().clone(), leased, &mappings, generation)?;
+            scattered.flat().map(Some)
         })
     }
 
-    /// Takes a share in a lease; one that this process still has needs no question.
+    /// Takes a share in a lease; one that this process still has needs no request.
     fn share(
         &self,
-        taken: &mut Taken<'_>,
+        connection: &mut PooledConnection<'_>,
         generation: u64,
         lease: u64,
         bytes: u64,
@@ -335,7 +247,7 @@ impl Local {
     ) -> Result<bool> {
         let begun = {
             let mut state = self.state();
-            if state.life != taken.life {
+            if state.incarnation != connection.incarnation {
                 return Err(went_away());
             }
             state.leases.begin_share(lease, bytes)
@@ -346,14 +258,14 @@ impl Local {
             Share::Ask => {}
         }
         let handles = vec![Handle { generation, lease }];
-        let answer = taken.ask(&Request::Adopt { handles }, wait);
+        let answer = connection.ask(&objects::Request::Adopt { handles }, wait);
         let shared = match answer {
-            Ok(Answer::Adopted(lives)) if lives.len() == 1 => Ok(lives == [true]),
-            Ok(other) => Err(taken.connection().misunderstood(&other)),
+            Ok(objects::Answer::Adopted(lives)) if lives.len() == 1 => Ok(lives == [true]),
+            Ok(other) => Err(connection.inner().misunderstood(&other)),
             Err(error) => Err(error),
         };
         let mut state = self.state();
-        if state.life != taken.life {
+        if state.incarnation != connection.incarnation {
             return Err(went_away());
         }
         state
@@ -377,17 +289,4 @@ fn segments_of(parts: &[ViewPart], mappings: &Mappings) -> Result<Vec<Arc<Segmen
         None => Err(Error::new(Kind::Internal, "a segment was not asked for")),
     };
     parts.iter().map(segment).collect()
-}
-
-/// A view that does not know its object yet.
-struct Unnamed {
-    found: Found,
-    bytes: Bytes,
-    origin: Option<Origin>,
-}
-
-impl Unnamed {
-    fn named(self, item: Item) -> View {
-        View::new(item.object, self.found, self.bytes, self.origin)
-    }
 }

@@ -1,12 +1,14 @@
-//! One copy from the node's memory into the caller's, in windows, so that a large read never holds more than one window.
+//! One copy from the node's memory into the caller's, in windows, so that a large read never holds more than
+//! one window.
 
 use std::sync::Arc;
 
-use forebay_core::wire::{Item, ItemRange, ObjectName};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::{Item, ItemRange, ObjectName};
 
 use super::session::Local;
 use crate::copy::copy_past_cache;
+use crate::scattered::Scattered;
 use crate::stats::add;
 
 /// Bytes under lease at a time.
@@ -53,7 +55,8 @@ impl Local {
                 },
                 version: version.take(),
             };
-            let view = match self.read(vec![item])?.pop() {
+            let read = self.read(vec![item])?.pop();
+            let view = match read.map(|item| item.and_then(Scattered::flat)) {
                 Some(Ok(view)) => view,
                 Some(Err(error)) if error.kind() == Kind::OutOfRange => break,
                 Some(Err(error)) => return Err(error),

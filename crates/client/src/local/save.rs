@@ -1,9 +1,11 @@
-//! Saves: tensors are copied once, by several threads, into buffers of the node's arena, and handed over file by file.
+//! Saves: tensors are copied once, by several threads, into buffers of the node's arena, and handed over file
+//! by file.
 //!
-//! The copy is what a trainer waits for, so nothing else happens here: no checksum, and no fresh memory where a save like it went before. The
-//! node lends the same buffers again, and their mappings are kept (`staging.rs`). A full arena is waited for until the save's deadline; the node
-//! empties it file by file, so a window smaller than the state works. A save belongs to the process that began it and to one life of the
-//! node: when either ends before it is staged, the node gives it up.
+//! The copy is what a trainer waits for, so nothing else happens here: no checksum, and no fresh memory where
+//! a save like it went before. The node lends the same buffers again, and their mappings are kept
+//! (`staging.rs`). A full arena is waited for until the save's deadline; the node empties it file by file, so
+//! a window smaller than the state works. A save belongs to the process that began it and to one incarnation
+//! of the node: when either ends before it is staged, the node gives it up.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,24 +13,25 @@ use std::time::{Duration, Instant};
 
 use forebay_checkpoint::manifest::ObjectKind;
 use forebay_checkpoint::pack::{Owned, PackedFile, pack};
-use forebay_core::wire::{
-    Answer, BeginSave, Gather, Request, SaveFile, SaveObject, SavePart, SaveState, StagedIn, WrittenFrom,
-};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::group::AllGather;
+use forebay_wire::saves::{BeginSave, SaveFile, SaveObject, SavePart, SaveState};
+use forebay_wire::writes::StagedBytes;
+use forebay_wire::{group, saves};
 
-use super::pool::{Again, Taken};
+use super::pool::{PooledConnection, Retry};
 use super::session::Local;
 use super::staging::StagingBuffer;
 use crate::copy::copy_past_cache;
-use crate::save::{SaveOptions, StagedSave, Survives, TensorPart};
+use crate::save::{SaveOptions, StagedSave, TensorPart};
 use crate::stats::add;
 use crate::wait::Wait;
 
-/// What a thread copies before it looks for more.
+/// Bytes that a thread copies before it takes the next piece.
 const COPY_BYTES: usize = 4 << 20;
-/// How long one question about the end of a save waits in the node.
+/// Time that one request about the end of a save waits in the node.
 const WAIT_ONCE: Duration = Duration::from_secs(10);
-/// How long to wait at first, and at most, before asking a full arena again.
+/// First and longest pause before asking a full arena again.
 const BUSY_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 
 /// A save that is being filled. Dropping it gives it up.
@@ -37,13 +40,12 @@ pub(crate) struct LocalSave {
     id: String,
     attempt: String,
     file_bytes_max: u64,
-    staged: StagedIn,
     begun: Instant,
     deadline: Instant,
     copied_bytes: AtomicU64,
     copying_ns: AtomicU64,
     waiting_ns: AtomicU64,
-    life: u64,
+    incarnation: u64,
     process: u32,
     /// The node knows how it ends.
     has_ended: bool,
@@ -53,7 +55,7 @@ impl Local {
     /// Opens a save.
     pub(crate) fn begin_save(self: &Arc<Self>, options: SaveOptions) -> Result<LocalSave> {
         let begun = Instant::now();
-        let request = Request::BeginSave(BeginSave {
+        let request = saves::Request::BeginSave(BeginSave {
             root: options.root_name()?,
             step: options.step,
             attempt: options.attempt,
@@ -70,12 +72,12 @@ impl Local {
             tree: options.tree,
         });
         let wait = Wait::start(&self.options);
-        self.with_connection(Again::No, &wait, |taken| {
-            let Answer::Saving {
+        self.with_connection(Retry::Never, &wait, |connection| {
+            let saves::Answer::Saving {
                 save,
                 attempt,
                 file_bytes_max,
-            } = taken.ask(&request, &wait)?
+            } = connection.ask(&request, &wait)?
             else {
                 return Err(other_kind());
             };
@@ -84,7 +86,6 @@ impl Local {
                 id: save,
                 attempt,
                 file_bytes_max,
-                staged: options.staged,
                 begun,
                 deadline: begun
                     .checked_add(options.deadline)
@@ -92,20 +93,20 @@ impl Local {
                 copied_bytes: AtomicU64::new(0),
                 copying_ns: AtomicU64::new(0),
                 waiting_ns: AtomicU64::new(0),
-                life: taken.life,
-                process: taken.process(),
+                incarnation: connection.incarnation,
+                process: connection.process(),
                 has_ended: false,
             })
         })
     }
 
-    /// How far a save is.
+    /// Returns how far a save is.
     pub(crate) fn save_state(&self, id: &str) -> Result<SaveState> {
-        let request = Request::SaveStates {
+        let request = saves::Request::SaveStates {
             save: Some(id.to_owned()),
             wait_ms: 0,
         };
-        one_state(self.call(&request, Again::Harmless)?)
+        one_state(self.call(&request, Retry::Idempotent)?)
     }
 
     /// Waits for the end of a save.
@@ -113,13 +114,13 @@ impl Local {
         let wait = Wait::at_most(timeout, self.options.interrupt.clone());
         loop {
             let once = Duration::from_millis(wait.left_ms().into()).min(WAIT_ONCE);
-            let request = Request::SaveStates {
+            let request = saves::Request::SaveStates {
                 save: Some(id.to_owned()),
                 wait_ms: u32::try_from(once.as_millis()).unwrap_or(u32::MAX),
             };
             let patience = wait.with_grace();
-            let state = self.with_connection(Again::Harmless, &patience, |taken| {
-                one_state(taken.ask(&request, &patience)?)
+            let state = self.with_connection(Retry::Idempotent, &patience, |connection| {
+                one_state(connection.ask(&request, &patience)?)
             })?;
             if state.phase.is_over() {
                 return Ok(state);
@@ -133,27 +134,27 @@ impl Local {
 
     /// All saves that the node knows.
     pub(crate) fn saves(&self) -> Result<Vec<SaveState>> {
-        let request = Request::SaveStates {
+        let request = saves::Request::SaveStates {
             save: None,
             wait_ms: 0,
         };
-        match self.call(&request, Again::Harmless)? {
-            Answer::Saves(states) => Ok(states),
+        match self.call(&request, Retry::Idempotent)? {
+            saves::Answer::Saves(states) => Ok(states),
             _ => Err(other_kind()),
         }
     }
 
     /// Gives a save up.
     pub(crate) fn abort_save(&self, id: &str) -> Result<()> {
-        let request = Request::AbortSave { save: id.to_owned() };
-        match self.call(&request, Again::Harmless)? {
-            Answer::Done => Ok(()),
+        let request = saves::Request::AbortSave { save: id.to_owned() };
+        match self.call(&request, Retry::Idempotent)? {
+            saves::Answer::Done => Ok(()),
             _ => Err(other_kind()),
         }
     }
 
     /// Exchanges something with the other ranks.
-    pub(crate) fn gather(
+    pub(crate) fn all_gather(
         &self,
         key: &str,
         rank: u32,
@@ -163,18 +164,16 @@ impl Local {
     ) -> Result<Vec<Vec<u8>>> {
         let wait = Wait::at_most(timeout, self.options.interrupt.clone());
         let patience = wait.with_grace();
-        let request = Request::Gather(Gather {
+        let request = group::Request::AllGather(AllGather {
             key: key.to_owned(),
             rank,
             size,
             payload,
             timeout_ms: wait.left_ms(),
         });
-        self.with_connection(Again::Harmless, &patience, |taken| {
-            match taken.ask(&request, &patience)? {
-                Answer::Gathered(payloads) => Ok(payloads),
-                _ => Err(other_kind()),
-            }
+        self.with_connection(Retry::Idempotent, &patience, |connection| {
+            let group::Answer::AllGathered(payloads) = connection.ask(&request, &patience)?;
+            Ok(payloads)
         })
     }
 }
@@ -224,7 +223,7 @@ impl LocalSave {
         });
         let described = described.collect();
         self.hand_over(file.bytes, &sources.collect::<Vec<_>>(), threads, |from| {
-            Request::SaveFile(SaveFile {
+            saves::Request::SaveFile(SaveFile {
                 save: self.id.clone(),
                 from,
                 parts: described,
@@ -247,7 +246,7 @@ impl LocalSave {
                 .with("bytes_max", self.file_bytes_max));
         }
         self.hand_over(bytes.len() as u64, &[bytes], 1, |from| {
-            Request::SaveObject(SaveObject {
+            saves::Request::SaveObject(SaveObject {
                 save: self.id.clone(),
                 name: name.to_owned(),
                 kind: kind.to_owned(),
@@ -262,7 +261,7 @@ impl LocalSave {
         bytes: u64,
         sources: &[&[u8]],
         threads: usize,
-        request: impl FnOnce(WrittenFrom) -> Request,
+        request: impl FnOnce(StagedBytes) -> saves::Request,
     ) -> Result<()> {
         let since = Instant::now();
         let mut buffer = self.buffer(bytes.max(1))?;
@@ -273,15 +272,16 @@ impl LocalSave {
         add(&self.copied_bytes, bytes);
         add(&self.local.counters.copied_bytes, bytes);
         let (mapping, mut ticket) = buffer.into_mapping();
-        let request = request(WrittenFrom {
+        let request = request(StagedBytes {
             buffer: ticket.buffer,
             bytes,
             crc32c: None,
         });
         let answer = self.ask(&request, || ticket.spent = true);
-        self.local.keep_mapping(ticket.buffer, mapping, ticket.life);
+        self.local
+            .keep_mapping(ticket.buffer, mapping, ticket.incarnation);
         match answer? {
-            Answer::Done => Ok(()),
+            saves::Answer::Done => Ok(()),
             _ => Err(other_kind()),
         }
     }
@@ -291,10 +291,12 @@ impl LocalSave {
         let wait = self.wait();
         let (mut pause, pause_max) = BUSY_PAUSE;
         loop {
-            let lent = self.local.with_connection(Again::Harmless, &wait, |taken| {
-                self.check_is_of(taken)?;
-                self.local.try_lend(taken, bytes, &wait)
-            });
+            let lent = self
+                .local
+                .with_connection(Retry::Idempotent, &wait, |connection| {
+                    self.check_is_of(connection)?;
+                    self.local.try_lend(connection, bytes, &wait)
+                });
             let busy = match lent {
                 Err(error) if error.kind() == Kind::Busy => error,
                 other => return other,
@@ -314,7 +316,7 @@ impl LocalSave {
 
     /// Hands the save over.
     pub(crate) fn stage(mut self) -> Result<StagedSave> {
-        let request = Request::StageSave {
+        let request = saves::Request::StageSave {
             save: self.id.clone(),
         };
         let mut is_sent = false;
@@ -322,15 +324,9 @@ impl LocalSave {
         let state = answer.and_then(one_state);
         // An answer that was lost leaves it to the node: it may have been staged.
         self.has_ended = is_sent;
-        let is_own_node = self.local.is_node_in_this_process();
         Ok(StagedSave {
             id: self.id.clone(),
             attempt: self.attempt.clone(),
-            survives: match self.staged {
-                StagedIn::Nvme => Survives::Node,
-                StagedIn::Ram if is_own_node => Survives::Nothing,
-                StagedIn::Ram => Survives::Trainer,
-            },
             stall: self.begun.elapsed(),
             copying: Duration::from_nanos(self.copying_ns.load(Ordering::Relaxed)),
             waiting: Duration::from_nanos(self.waiting_ns.load(Ordering::Relaxed)),
@@ -342,11 +338,11 @@ impl LocalSave {
     /// Gives it up.
     pub(crate) fn abort(mut self) -> Result<()> {
         self.has_ended = true;
-        let request = Request::AbortSave {
+        let request = saves::Request::AbortSave {
             save: self.id.clone(),
         };
         match self.ask(&request, || {})? {
-            Answer::Done => Ok(()),
+            saves::Answer::Done => Ok(()),
             _ => Err(other_kind()),
         }
     }
@@ -358,17 +354,17 @@ impl LocalSave {
     }
 
     /// Asks about this save, once. `before` is called when it is sure to be sent.
-    fn ask(&self, request: &Request, mut before: impl FnMut()) -> Result<Answer> {
+    fn ask(&self, request: &saves::Request, mut before: impl FnMut()) -> Result<saves::Answer> {
         let wait = self.wait();
-        self.local.with_connection(Again::No, &wait, |taken| {
-            self.check_is_of(taken)?;
+        self.local.with_connection(Retry::Never, &wait, |connection| {
+            self.check_is_of(connection)?;
             before();
-            taken.ask(request, &wait)
+            connection.ask(request, &wait)
         })
     }
 
-    fn check_is_of(&self, taken: &Taken<'_>) -> Result<()> {
-        if (taken.life, taken.process()) == (self.life, self.process) {
+    fn check_is_of(&self, connection: &PooledConnection<'_>) -> Result<()> {
+        if (connection.incarnation, connection.process()) == (self.incarnation, self.process) {
             return Ok(());
         }
         Err(Error::new(
@@ -382,10 +378,11 @@ impl LocalSave {
 impl Drop for LocalSave {
     fn drop(&mut self) {
         if !self.has_ended {
-            let abort = Request::AbortSave {
+            let abort = saves::Request::AbortSave {
                 save: self.id.clone(),
             };
-            self.local.tell_later(abort, self.life, self.process);
+            self.local
+                .send_oneway_later(abort, self.incarnation, self.process);
         }
     }
 }
@@ -430,16 +427,16 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn one_state(answer: Answer) -> Result<SaveState> {
+fn one_state(answer: saves::Answer) -> Result<SaveState> {
     match answer {
-        Answer::Saves(mut states) => states.pop().ok_or_else(other_kind),
+        saves::Answer::Saves(mut states) => states.pop().ok_or_else(other_kind),
         _ => Err(other_kind()),
     }
 }
 
 /// Why a save failed.
 fn failure_of(state: SaveState) -> Error {
-    match state.trouble {
+    match state.last_error {
         Some(failure) => Error::from(failure),
         None => Error::new(Kind::Cancelled, "the save was given up"),
     }
@@ -452,8 +449,8 @@ fn still_on_its_way(state: &SaveState) -> Error {
         .with("save", &state.id)
         .with("phase", state.phase.as_str())
         .with("age_ms", state.age_ms);
-    match &state.trouble {
-        Some(trouble) => error.with("trouble", &trouble.message),
+    match &state.last_error {
+        Some(last_error) => error.with("last_error", &last_error.message),
         None => error,
     }
 }

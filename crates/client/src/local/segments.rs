@@ -1,12 +1,13 @@
 //! Segments of the node that this process maps, read-only.
 //!
-//! A segment is mapped once and kept while views use it and for a while after (mapping it again would cost its page
-//! faults again); what the node made for one answer only is not kept. The descriptor is closed after mapping: a process may
-//! map thousands of segments and have a limit of 1024 descriptors. The address is aligned to 2 MiB, so that
-//! huge pages of the node are huge pages here.
+//! A segment is mapped once and kept while views use it and for a while after (mapping it again would cost
+//! its page faults again); what the node made for one answer only is not kept. The descriptor is closed after
+//! mapping: a process may map thousands of segments and have a limit of 1024 descriptors. The address is
+//! aligned to 2 MiB, so that huge pages of the node are huge pages here.
 //!
-//! The node is checked before it is trusted: a file that could shrink, or is shorter than it claims, would end this process with
-//! SIGBUS, so it must be a memfd that is sealed against shrinking and at least as long as its answer says.
+//! The node is checked before it is trusted: a file that could shrink, or is shorter than it claims, would
+//! end this process with SIGBUS, so it must be a memfd that is sealed against shrinking and at least as long
+//! as its answer says.
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
 use std::collections::HashMap;
@@ -15,23 +16,23 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_core::wire::ViewPart;
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::objects::ViewPart;
 use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::view::Stitched;
 
-/// What mappings are aligned to.
+/// Alignment of mappings.
 pub(super) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// How long a mapping that no view uses is kept.
+/// Time that a mapping without views is kept.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// How many ranges of several parts are kept mapped side by side.
+/// Ranges of several parts that are kept mapped side by side.
 const JOINED_MAX: usize = 16;
 
-/// How often unused mappings are looked for.
+/// Period of the search for unused mappings.
 const SWEEP_PERIOD: Duration = Duration::from_secs(1);
 
 /// Addresses that belong to us; unmapped when dropped.
@@ -47,7 +48,8 @@ unsafe impl Send for Addresses {}
 unsafe impl Sync for Addresses {}
 
 impl Addresses {
-    /// Reserves addresses without memory, at least `bytes` from a place that is `gap` behind a multiple of 2 MiB. Returns that place.
+    /// Reserves addresses without memory, at least `bytes` from an address that is `gap` behind a multiple of
+    /// 2 MiB. Returns that address.
     pub(super) fn reserve(bytes: usize, gap: usize) -> Result<(Self, NonNull<u8>)> {
         let all = bytes.checked_add(gap + HUGE_PAGE_BYTES).ok_or_else(|| {
             Error::new(
@@ -62,10 +64,10 @@ impl Addresses {
         }
         .map_err(|why| cannot_map(why, bytes))?;
         let start = NonNull::new(start.cast::<u8>()).expect("mmap never returns null");
-        let place = start.as_ptr().align_offset(HUGE_PAGE_BYTES) + gap;
-        // SAFETY: the place lies inside the reservation: less than 2 MiB for the alignment, then the gap.
-        let place = unsafe { start.add(place) };
-        Ok((Self { start, bytes: all }, place))
+        let skip = start.as_ptr().align_offset(HUGE_PAGE_BYTES) + gap;
+        // SAFETY: the address lies inside the reservation: less than 2 MiB for the alignment, then the gap.
+        let address = unsafe { start.add(skip) };
+        Ok((Self { start, bytes: all }, address))
     }
 }
 
@@ -122,11 +124,11 @@ impl Segment {
     /// Checks and maps a descriptor that came from the node.
     pub(super) fn map(memfd: &OwnedFd, bytes: u64) -> Result<Self> {
         let bytes = check_memfd(memfd, bytes)?;
-        let (addresses, place) = Addresses::reserve(bytes, 0)?;
+        let (addresses, address) = Addresses::reserve(bytes, 0)?;
         // SAFETY: the target lies inside the addresses reserved just above, which nobody uses.
         let base = unsafe {
             let shared = MapFlags::SHARED | MapFlags::FIXED;
-            rustix::mm::mmap(place.as_ptr().cast(), bytes, ProtFlags::READ, shared, memfd, 0)
+            rustix::mm::mmap(address.as_ptr().cast(), bytes, ProtFlags::READ, shared, memfd, 0)
         }
         .map_err(|why| cannot_map(why, bytes))?;
         Ok(Self {
@@ -136,8 +138,8 @@ impl Segment {
         })
     }
 
-    /// Where a part starts, if all of it lies in the segment.
-    pub(super) fn place(&self, part: &ViewPart) -> Result<NonNull<u8>> {
+    /// Returns where a part starts, if all of it lies in the segment.
+    pub(super) fn locate(&self, part: &ViewPart) -> Result<NonNull<u8>> {
         let end = part.offset.checked_add(part.bytes);
         if part.bytes == 0 || end.is_none_or(|end| end > self.bytes as u64) {
             let error = Error::new(Kind::Corrupt, "the node named bytes outside of a segment");
@@ -153,9 +155,10 @@ impl Segment {
 
     /// The bytes of a part, for copying them; they do not change while the lease of the part is held.
     pub(super) fn slice(&self, part: &ViewPart) -> Result<&[u8]> {
-        let start = self.place(part)?;
+        let start = self.locate(part)?;
         let bytes = usize::try_from(part.bytes).expect("it is at most the segment's size");
-        // SAFETY: all of it lies inside the mapping (`place`), which lives as long as `self`; the node never writes to leased bytes.
+        // SAFETY: all of it lies inside the mapping (`locate`), which lives as long as `self`; the node never
+        // writes to leased bytes.
         Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })
     }
 }
@@ -204,15 +207,15 @@ impl Segments {
         });
     }
 
-    /// Where the same parts are mapped side by side already.
+    /// Returns where the same parts are mapped side by side already.
     pub(super) fn joined(&mut self, parts: &[ViewPart]) -> Option<Arc<Stitched>> {
         let found = self.joined.iter_mut().find(|joined| joined.parts == parts)?;
         found.used = Instant::now();
         Some(Arc::clone(&found.stitched))
     }
 
-    /// Keeps parts that were mapped side by side for the next view of them. Returns what had to make room; to be dropped after
-    /// the lock is given back.
+    /// Keeps parts that were mapped side by side for the next view of them. Returns what had to make room; to
+    /// be dropped after the lock is given back.
     #[must_use]
     pub(super) fn keep_joined(
         &mut self,
@@ -251,10 +254,5 @@ impl Segments {
         };
         let segments: Vec<Cached> = self.mapped.extract_if(unused).map(|(_, cached)| cached).collect();
         (segments, joined)
-    }
-
-    /// How many are mapped.
-    pub(super) fn len(&self) -> usize {
-        self.mapped.len()
     }
 }

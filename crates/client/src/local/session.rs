@@ -1,23 +1,23 @@
-//! What a process knows of its node: one mutex around all of it.
+//! Session state of a process with its node: one mutex around all of it.
 //!
-//! One mutex, because a fork may come at any moment and takes every lock first (`fork.rs`). It is held for book-keeping only,
-//! never while a socket is read or a view is dropped. It is one of `std`, whose locked state a child can undo; `parking_lot` keeps
-//! waiting threads in a table that another thread may have locked when the process is forked.
+//! One mutex, because a fork may come at any moment and takes every lock first (`fork.rs`). It is held for
+//! book-keeping only, never while a socket is read or a view is dropped. It is one of `std`, whose locked
+//! state a child can undo; `parking_lot` keeps waiting threads in a table that another thread may have locked
+//! when the process is forked.
 //!
-//! Life cycle: [`Local::new`] → a [`Link`] is made by the first call (`pool.rs`) → lost when the node is gone (`life` counts it; leases,
-//! segments and regions of that life are forgotten, views keep their own mappings) → made again by the next call.
+//! Life cycle: [`Local::new`] → a [`Link`] is made by the first call (`pool.rs`) → lost when the node is gone
+//! (`incarnation` counts it; leases and segments of that incarnation are forgotten, views keep their
+//! own mappings) → made again by the next call.
 
-use std::collections::HashMap;
+use forebay_wire::objects;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use forebay_core::wire::Request;
-
-use super::connection::{Connection, Owed};
+use super::connection::{Connection, OnewayMessage, PendingReply};
 use super::leases::Leases;
 use super::segments::Segments;
-use super::staging::KeptMappings;
+use super::staging::BufferMappingCache;
 use crate::options::ClientOptions;
 use crate::stats::{ClientStats, Counters};
 
@@ -29,22 +29,24 @@ pub(crate) struct Local {
     pub(super) path: PathBuf,
     pub(crate) options: ClientOptions,
     pub(crate) counters: Counters,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// A connection came back, or somebody finished looking for the node.
     pub(super) changed: Condvar,
 }
 
-/// The books of a process.
-pub(crate) struct State {
+/// All that a process knows of its node.
+pub(crate) struct SessionState {
     /// The session with the node, if there is one.
     pub(crate) link: Option<Link>,
-    /// The node's life that leases and mapped segments belong to. A forked child may meet another one, which uses the same numbers.
+    /// The node's incarnation that leases and mapped segments belong to. A forked child may meet another one,
+    /// which uses the same numbers.
     pub(crate) generation: Option<u64>,
-    /// In a forked child that could not have a session: those of its parents, kept open because they hold leases that the child looks at.
+    /// In a forked child that could not have a session: those of its parents, kept open because they hold
+    /// leases that the child looks at.
     pub(crate) inherited: Vec<Connection>,
-    /// Counts sessions that were lost; leases, segments and regions belong to one life.
-    pub(crate) life: u64,
-    /// Counts forks; staging buffers and regions belong to one process.
+    /// Counts sessions that were lost; leases and segments belong to one incarnation.
+    pub(crate) incarnation: u64,
+    /// Counts forks; staging buffers belong to one process.
     pub(crate) process: u32,
     /// Somebody is looking for the node.
     pub(crate) connecting: bool,
@@ -57,34 +59,32 @@ pub(crate) struct State {
     pub(crate) leases: Leases,
     pub(super) segments: Segments,
     /// Staging buffers that stay mapped.
-    pub(super) kept_mappings: KeptMappings,
-    /// What else to tell the node: staging buffers to give back, writes that were given up.
-    pub(super) untold: Vec<Request>,
-    /// The node's number for each region of this client.
-    pub(super) regions: HashMap<u64, u64>,
-    pub(super) region_next: u64,
+    pub(super) buffer_mappings: BufferMappingCache,
+    /// Further messages to the node: staging buffers to give back, writes that were given up.
+    pub(super) outbox: Vec<OnewayMessage>,
 }
 
 /// A session with a node.
 pub(crate) struct Link {
-    /// The session lives as long as this connection. No call uses it, because a call that is given up costs its connection.
+    /// The session lives as long as this connection. No call uses it, because a call that is given up costs
+    /// its connection.
     pub(crate) lifeline: Connection,
     /// The secret by which further connections join.
     pub(crate) session: [u8; 16],
-    /// The node's life.
+    /// The node's incarnation.
     pub(crate) generation: u64,
-    /// Its S3 front door.
+    /// Its S3 endpoint.
     pub(crate) s3: Option<String>,
 }
 
 impl Local {
     /// Nothing is opened yet.
     pub(crate) fn new(path: PathBuf, options: ClientOptions) -> Arc<Self> {
-        let state = State {
+        let state = SessionState {
             link: None,
             generation: None,
             inherited: Vec::new(),
-            life: 0,
+            incarnation: 0,
             process: 0,
             connecting: false,
             idle: Vec::new(),
@@ -92,10 +92,8 @@ impl Local {
             sockets: Vec::new(),
             leases: Leases::new(),
             segments: Segments::new(),
-            kept_mappings: KeptMappings::default(),
-            untold: Vec::new(),
-            regions: HashMap::new(),
-            region_next: 0,
+            buffer_mappings: BufferMappingCache::default(),
+            outbox: Vec::new(),
         };
         let local = Arc::new(Self {
             path,
@@ -113,58 +111,54 @@ impl Local {
         &self.path
     }
 
-    /// The S3 front door of the node that this process has a session with.
+    /// The S3 endpoint of the node that this process has a session with.
     pub(crate) fn s3_url(&self) -> Option<String> {
         self.state().link.as_ref().and_then(|link| link.s3.clone())
     }
 
-    /// The books. Never held while waiting, and never while something is dropped that takes it again (a hold on a lease).
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    /// The books. Never held while waiting, and never while something is dropped that takes it again (a hold
+    /// on a lease).
+    pub(crate) fn state(&self) -> MutexGuard<'_, SessionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the node lives in this process, so that one cannot die without the other.
-    pub(super) fn is_node_in_this_process(&self) -> bool {
-        let state = self.state();
-        let peer = state.link.as_ref().and_then(|link| link.lifeline.peer());
-        peer == Some(rustix::process::getpid())
-    }
-
-    /// What was done so far.
+    /// Returns what was done so far.
     pub(crate) fn stats(&self) -> ClientStats {
-        ClientStats {
-            mapped_segments: self.state().segments.len() as u64,
-            ..self.counters.snapshot()
-        }
+        self.counters.snapshot()
     }
 
     /// A view of a lease ended.
-    pub(super) fn drop_view(&self, lease: u64, life: u64) {
+    pub(super) fn drop_view(&self, lease: u64, incarnation: u64) {
         let mut state = self.state();
-        if state.life == life {
+        if state.incarnation == incarnation {
             state.leases.drop_view(lease);
             state.flush_when_due();
         }
     }
 
-    /// Something of this life and process is not needed any more; told with the next message, or soon.
-    pub(super) fn tell_later(&self, message: Request, life: u64, process: u32) {
+    /// Something of this incarnation and process is not needed any more; told with the next message, or soon.
+    pub(super) fn send_oneway_later(
+        &self,
+        message: impl Into<OnewayMessage>,
+        incarnation: u64,
+        process: u32,
+    ) {
         let mut state = self.state();
-        if (state.life, state.process) == (life, process) {
-            state.untold.push(message);
+        if (state.incarnation, state.process) == (incarnation, process) {
+            state.outbox.push(message.into());
             state.flush_when_due();
         }
     }
 }
 
-impl State {
+impl SessionState {
     /// Sends what is to be given back if that is due and no call is on its way that could take it along.
     pub(crate) fn flush_when_due(&mut self) {
-        let is_due = self.leases.is_due() || !self.untold.is_empty();
+        let is_due = self.leases.is_due() || !self.outbox.is_empty();
         if self.busy > 0 || !is_due {
             return;
         }
-        let Some(index) = self.idle.iter().rposition(Connection::may_tell) else {
+        let Some(index) = self.idle.iter().rposition(Connection::may_send_oneway) else {
             return;
         };
         let mut connection = self.idle.swap_remove(index);
@@ -177,15 +171,18 @@ impl State {
     pub(super) fn load(&mut self, connection: &mut Connection) {
         let leases = self.leases.take_pending();
         for some in leases.chunks(RELEASES_MAX) {
-            let release = Request::Release {
+            let release = objects::Request::Release {
                 leases: some.to_vec(),
             };
-            if connection.tell(&release, Owed::Released(some.to_vec())).is_err() {
-                self.leases.say_again(some.to_vec()); // Longer than a frame: cannot be, but then it waits.
+            if connection
+                .send_oneway(&release, PendingReply::Released(some.to_vec()))
+                .is_err()
+            {
+                self.leases.requeue(some.to_vec()); // Longer than a frame: cannot be, but then it waits.
             }
         }
-        for message in std::mem::take(&mut self.untold) {
-            let _ = connection.tell(&message, Owed::Told);
+        for message in std::mem::take(&mut self.outbox) {
+            let _ = connection.send_back(&message);
         }
     }
 
@@ -193,12 +190,12 @@ impl State {
     pub(super) fn check_in(&mut self, mut connection: Connection) {
         let late = connection.settle();
         self.leases.return_unused(late.leases);
-        self.untold.extend(late.returns);
+        self.outbox.extend(late.returns);
         let confirmed = connection.take_confirmed();
         self.leases.confirm(&confirmed);
         if connection.is_lost() {
             let unconfirmed = connection.unconfirmed();
-            self.leases.say_again(unconfirmed);
+            self.leases.requeue(unconfirmed);
         } else {
             connection.trim();
             self.idle.push(connection);
@@ -208,12 +205,11 @@ impl State {
     /// Forgets a node that is gone. Returns what must be dropped after the lock is given back.
     #[must_use]
     pub(super) fn forget_node(&mut self) -> impl Sized + use<> {
-        self.life += 1;
+        self.incarnation += 1;
         self.leases = Leases::new();
-        self.untold.clear();
-        self.regions.clear();
+        self.outbox.clear();
         let segments = std::mem::replace(&mut self.segments, Segments::new());
-        let mappings = std::mem::take(&mut self.kept_mappings);
+        let mappings = std::mem::take(&mut self.buffer_mappings);
         self.generation = None;
         self.idle.append(&mut self.inherited);
         (
@@ -224,7 +220,8 @@ impl State {
         )
     }
 
-    /// Enters a session. What was mapped of another node is forgotten; it is returned, to be dropped after the lock is given back.
+    /// Enters a session. What was mapped of another node is forgotten; it is returned, to be dropped after
+    /// the lock is given back.
     #[must_use]
     pub(super) fn enter(&mut self, link: Link) -> Option<impl Sized + use<>> {
         let is_other = self.generation.is_some_and(|known| known != link.generation);
@@ -240,8 +237,7 @@ impl State {
         self.connecting = false;
         self.busy = 0;
         self.idle.clear();
-        self.untold.clear();
-        self.regions.clear();
+        self.outbox.clear();
         self.leases.forget_returns();
     }
 }

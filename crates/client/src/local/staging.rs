@@ -1,8 +1,8 @@
 //! Memory of the node that this process writes to, so that a put of it copies nothing.
 //!
-//! Life cycle: [`Local::allocate`](super::Local) → written through `&mut` → taken by a put, which unmaps it here before the node
-//! reads it, or dropped, which gives it back. It belongs to the process that allocated it: a forked child shares the
-//! memory, but cannot put it.
+//! Life cycle: [`Local::allocate`](super::Local) → written through `&mut` → taken by a put, which unmaps it
+//! here before the node reads it, or dropped, which gives it back. It belongs to the process that allocated
+//! it: a forked child shares the memory, but cannot put it.
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
 use std::collections::VecDeque;
@@ -11,52 +11,54 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use forebay_core::wire::{BufferPlace, Request};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::writes;
+use forebay_wire::writes::Buffer;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-use super::pool::Taken;
+use super::pool::PooledConnection;
 use super::segments::{Addresses, cannot_map, check_memfd};
 use super::session::Local;
 use crate::wait::Wait;
 
-/// How many mappings of buffers that were handed over are kept for the next time.
+/// Mappings of handed-over buffers that are kept for the next time.
 const KEPT_MAX: usize = 128;
 
 /// Writable memory for one object, in the node's staging arena.
 pub(crate) struct StagingBuffer {
     bytes: usize,
-    mapping: Mapping,
+    mapping: BufferMapping,
     ticket: Ticket,
 }
 
 /// A buffer of the arena, mapped for writing. Nobody may write to it without a [`Ticket`] for it.
-pub(super) struct Mapping {
+pub(super) struct BufferMapping {
     start: NonNull<u8>,
     mapped_bytes: usize,
     _addresses: Addresses,
 }
 
 // SAFETY: addresses are not bound to a thread; who writes to them has the only `StagingBuffer` around it.
-unsafe impl Send for Mapping {}
+unsafe impl Send for BufferMapping {}
 // SAFETY: a shared reference only reads.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for BufferMapping {}
 
-/// Mappings of buffers that were handed over, by number: the node lends the same memory again, and then it is in the page tables already. What
-/// the node has given back to the kernel meanwhile costs addresses only. Oldest first.
+/// Mappings of buffers that were handed over, by number: the node lends the same memory again, and then it is
+/// in the page tables already. What the node has given back to the kernel meanwhile costs addresses only.
+/// Oldest first.
 #[derive(Default)]
-pub(super) struct KeptMappings(VecDeque<(u64, Mapping)>);
+pub(super) struct BufferMappingCache(VecDeque<(u64, BufferMapping)>);
 
-impl KeptMappings {
+impl BufferMappingCache {
     /// Keeps one; returns what had to make room, to be dropped after the lock is given back.
     #[must_use]
-    fn keep(&mut self, buffer: u64, mapping: Mapping) -> Option<Mapping> {
+    fn keep(&mut self, buffer: u64, mapping: BufferMapping) -> Option<BufferMapping> {
         let oldest = (self.0.len() >= KEPT_MAX).then(|| self.0.pop_front()).flatten();
         self.0.push_back((buffer, mapping));
         oldest.map(|(_, mapping)| mapping)
     }
 
-    fn take(&mut self, buffer: u64) -> Option<Mapping> {
+    fn take(&mut self, buffer: u64) -> Option<BufferMapping> {
         let place = self.0.iter().position(|(number, _)| *number == buffer)?;
         self.0.remove(place).map(|(_, mapping)| mapping)
     }
@@ -66,7 +68,7 @@ impl KeptMappings {
 pub(super) struct Ticket {
     pub(super) local: Arc<Local>,
     pub(super) buffer: u64,
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
     pub(super) process: u32,
     /// A put took it; the node knows what to do with it.
     pub(super) spent: bool,
@@ -75,14 +77,14 @@ pub(super) struct Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.spent {
-            let free = Request::Free { buffer: self.buffer };
-            self.local.tell_later(free, self.life, self.process);
+            let free = writes::Request::Free { buffer: self.buffer };
+            self.local.send_oneway_later(free, self.incarnation, self.process);
         }
     }
 }
 
 impl StagingBuffer {
-    pub(super) fn map(memfd: &OwnedFd, place: &BufferPlace, ticket: Ticket) -> Result<Self> {
+    pub(super) fn map(memfd: &OwnedFd, place: &Buffer, ticket: Ticket) -> Result<Self> {
         let mapped_bytes = check_memfd(memfd, place.mapped_bytes)?;
         let bytes = usize::try_from(place.bytes).unwrap_or(usize::MAX);
         if bytes > mapped_bytes {
@@ -106,10 +108,10 @@ impl StagingBuffer {
             )
         }
         .map_err(|why| cannot_map(why, mapped_bytes))?;
-        // All page faults at once are much cheaper than one by one. An older kernel does not know it; then they come one by one.
-        // SAFETY: the range is the mapping just made; populating changes no content.
+        // All page faults at once are much cheaper than one by one. An older kernel does not know it; then
+        // they come one by one. SAFETY: the range is the mapping just made; populating changes no content.
         let _ = unsafe { rustix::mm::madvise(start, bytes.max(1), Advice::LinuxPopulateWrite) };
-        let mapping = Mapping {
+        let mapping = BufferMapping {
             start: NonNull::new(start.cast()).expect("mmap never returns null"),
             mapped_bytes,
             _addresses: addresses,
@@ -121,8 +123,8 @@ impl StagingBuffer {
         })
     }
 
-    /// What to keep for the next time, and the right to hand it over.
-    pub(super) fn into_mapping(self) -> (Mapping, Ticket) {
+    /// Returns what to keep for the next time, and the right to hand it over.
+    pub(super) fn into_mapping(self) -> (BufferMapping, Ticket) {
         (self.mapping, self.ticket)
     }
 
@@ -131,7 +133,7 @@ impl StagingBuffer {
         (self.ticket, self.bytes as u64)
     }
 
-    /// Whether it was allocated by this client.
+    /// Returns whether it was allocated by this client.
     pub(super) fn is_of(&self, local: &Local) -> bool {
         std::ptr::eq(&*self.ticket.local, local)
     }
@@ -146,12 +148,12 @@ impl Local {
     /// A buffer of the arena; mapped as it was the last time, if it was. `Busy` when the arena is full.
     pub(super) fn try_lend(
         self: &Arc<Self>,
-        taken: &mut Taken<'_>,
+        connection: &mut PooledConnection<'_>,
         bytes: u64,
         wait: &Wait,
     ) -> Result<StagingBuffer> {
-        let (place, ticket) = self.try_allocate(taken, bytes, wait)?;
-        let kept = self.state().kept_mappings.take(place.buffer);
+        let (place, ticket) = self.try_allocate(connection, bytes, wait)?;
+        let kept = self.state().buffer_mappings.take(place.buffer);
         if let Some(mapping) = kept.filter(|mapping| mapping.mapped_bytes as u64 >= place.bytes) {
             return Ok(StagingBuffer {
                 bytes: usize::try_from(place.bytes).unwrap_or(mapping.mapped_bytes),
@@ -159,15 +161,15 @@ impl Local {
                 ticket,
             });
         }
-        let memfd = Self::descriptor_of(taken, &place, wait)?;
+        let memfd = Self::descriptor_of(connection, &place, wait)?;
         StagingBuffer::map(&memfd, &place, ticket)
     }
 
     /// Keeps the mapping of a buffer that was handed over.
-    pub(super) fn keep_mapping(&self, buffer: u64, mapping: Mapping, life: u64) {
+    pub(super) fn keep_mapping(&self, buffer: u64, mapping: BufferMapping, incarnation: u64) {
         let mut state = self.state();
-        let surplus = if state.life == life {
-            state.kept_mappings.keep(buffer, mapping)
+        let surplus = if state.incarnation == incarnation {
+            state.buffer_mappings.keep(buffer, mapping)
         } else {
             Some(mapping)
         };

@@ -1,22 +1,23 @@
 //! The bytes of an answer in this process: in place, side by side, or copied.
 //!
-//! Bytes that lie together are read where they are. Large pieces of several segments are mapped once more, side by side, into a
-//! range of addresses of their own, without a descriptor (`mremap` of a shared mapping with an old size of zero makes a second one).
-//! Such a range is kept for the next view of the same parts, because mapping it again would cost its page faults again.
-//! Small or many pieces are copied, and the lease ends at once; the statistics show it. Who can do with pieces gets them as they lie ([`Apart`]).
+//! Bytes that lie together are read where they are. Large pieces of several segments are mapped once more,
+//! side by side, into a range of addresses of their own, without a descriptor (`mremap` of a shared mapping
+//! with an old size of zero makes a second one). Such a range is kept for the next view of the same parts,
+//! because mapping it again would cost its page faults again. Small or many pieces are copied, and the lease
+//! ends at once; the statistics show it. Who can do with pieces gets them as they lie ([`ScatteredView`]).
 #![allow(unsafe_code, reason = "memory that is shared with the node")]
 
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use forebay_core::wire::ViewPart;
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::objects::ViewPart;
 use rustix::mm::MremapFlags;
 
 use super::segments::{Addresses, HUGE_PAGE_BYTES, Segment, cannot_map};
 use super::session::Local;
 
-/// What parts of a view must start and end at to be mapped side by side.
+/// Alignment of parts that are mapped side by side.
 const PART_ALIGN: u64 = 4096;
 
 /// Pieces are mapped side by side if there are at most so many …
@@ -32,12 +33,12 @@ const STITCHED_PART_BYTES_MIN: u64 = 512 << 10;
 pub(super) struct Hold {
     pub(super) local: Arc<Local>,
     pub(super) lease: u64,
-    pub(super) life: u64,
+    pub(super) incarnation: u64,
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        self.local.drop_view(self.lease, self.life);
+        self.local.drop_view(self.lease, self.incarnation);
     }
 }
 
@@ -73,25 +74,26 @@ unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Sync for Mapped {}
 
-/// What became of the parts of an answer.
-pub(super) enum Seen {
+/// Parts of an answer in this process.
+pub(super) enum Mapping {
     /// They can be read in shared memory.
     Mapped(Mapped),
     /// They were copied; the lease is no longer needed.
     Copied(Vec<u8>),
 }
 
-/// Makes one flat piece of the parts. `segments` has one entry for each part; `known` is where the same parts are mapped side by side already.
-pub(super) fn see(
+/// Makes one flat piece of the parts. `segments` has one entry for each part; `known` is where the same parts
+/// are mapped side by side already.
+pub(super) fn map(
     parts: &[ViewPart],
     segments: &[Arc<Segment>],
     known: Option<Arc<Stitched>>,
     hold: Hold,
-) -> Result<Seen> {
+) -> Result<Mapping> {
     let bytes = total_bytes(parts)?;
     if let ([part], [segment]) = (parts, segments) {
-        return Ok(Seen::Mapped(Mapped {
-            start: segment.place(part)?,
+        return Ok(Mapping::Mapped(Mapped {
+            start: segment.locate(part)?,
             bytes,
             memory: Memory::Segment(Arc::clone(segment)),
             _hold: hold,
@@ -102,7 +104,7 @@ pub(super) fn see(
             Some(known) => known,
             None => Arc::new(stitch(parts, segments, bytes)?),
         };
-        return Ok(Seen::Mapped(Mapped {
+        return Ok(Mapping::Mapped(Mapped {
             start: stitched.start,
             bytes,
             memory: Memory::Stitched(stitched),
@@ -118,7 +120,7 @@ pub(super) fn see(
     for (part, segment) in parts.iter().zip(segments) {
         copy.extend_from_slice(segment.slice(part)?);
     }
-    Ok(Seen::Copied(copy))
+    Ok(Mapping::Copied(copy))
 }
 
 pub(super) fn total_bytes(parts: &[ViewPart]) -> Result<usize> {
@@ -154,10 +156,11 @@ fn stitch(parts: &[ViewPart], segments: &[Arc<Segment>], bytes: usize) -> Result
     let mut done = 0;
     for (index, (part, segment)) in parts.iter().zip(segments).enumerate() {
         let skipped = if index == 0 { lead } else { 0 };
-        let source = segment.place(part)?;
-        let length = usize::try_from(part.bytes).expect("checked by `place`") + skipped;
-        // SAFETY: `source` is inside the segment's mapping and `skipped` bytes before it is where its page starts. The target lies inside
-        // the addresses reserved above, which nobody uses; an old size of zero leaves the segment's mapping as it is.
+        let source = segment.locate(part)?;
+        let length = usize::try_from(part.bytes).expect("checked by `locate`") + skipped;
+        // SAFETY: `source` is inside the segment's mapping and `skipped` bytes before it is where its page
+        // starts. The target lies inside the addresses reserved above, which nobody uses; an old size of zero
+        // leaves the segment's mapping as it is.
         unsafe {
             rustix::mm::mremap_fixed(
                 source.as_ptr().sub(skipped).cast(),
@@ -189,62 +192,69 @@ impl Mapped {
 
     /// The bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
-        // SAFETY: `start` and `bytes` were checked against the mapping that `memory` keeps; the node never writes to these bytes while the
-        // lease in `_hold` lives, and abandons the memory instead when the lease is taken away.
+        // SAFETY: `start` and `bytes` were checked against the mapping that `memory` keeps; the node never
+        // writes to these bytes while the lease in `_hold` lives, and abandons the memory instead when the
+        // lease is taken away.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
 
 /// Parts of an answer where they lie, under one lease.
-pub(crate) struct Apart {
-    /// Where each begins among the bytes of all, and in memory.
+pub(super) struct ScatteredView {
+    /// Start of each part among the bytes of all, and in memory.
     parts: Vec<(usize, NonNull<u8>)>,
     bytes: usize,
     // Dropped in this order: first the addresses, then the lease.
-    _segments: Vec<Arc<Segment>>,
-    _hold: Hold,
+    segments: Vec<Arc<Segment>>,
+    hold: Hold,
 }
 
-// SAFETY: read-only memory that is kept mapped by `_segments` and unchanged by `_hold`.
-unsafe impl Send for Apart {}
+// SAFETY: read-only memory that is kept mapped by `segments` and unchanged by `hold`.
+unsafe impl Send for ScatteredView {}
 // SAFETY: as above.
-unsafe impl Sync for Apart {}
+unsafe impl Sync for ScatteredView {}
 
-impl Apart {
+impl ScatteredView {
     /// `segments` has one entry for each part.
     pub(super) fn new(parts: &[ViewPart], segments: Vec<Arc<Segment>>, hold: Hold) -> Result<Self> {
         let bytes = total_bytes(parts)?;
         let mut placed = Vec::with_capacity(parts.len());
         let mut first = 0;
         for (part, segment) in parts.iter().zip(&segments) {
-            placed.push((first, segment.place(part)?));
+            placed.push((first, segment.locate(part)?));
             first += usize::try_from(part.bytes).expect("checked by `total_bytes`");
         }
         Ok(Self {
             parts: placed,
             bytes,
-            _segments: segments,
-            _hold: hold,
+            segments,
+            hold,
         })
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
+    /// The segments, one for each part, and the lease.
+    pub(super) fn into_segments(self) -> (Vec<Arc<Segment>>, Hold) {
+        (self.segments, self.hold)
+    }
+
     /// The number of the part that has this byte.
-    pub(crate) fn piece_with(&self, byte: usize) -> usize {
+    pub(super) fn piece_with(&self, byte: usize) -> usize {
         self.parts
             .partition_point(|(first, _)| *first <= byte)
             .saturating_sub(1)
     }
 
-    /// Where a part begins among the bytes of all, and its bytes.
-    pub(crate) fn piece(&self, number: usize) -> (usize, &[u8]) {
+    /// Returns where a part begins among the bytes of all, and its bytes.
+    pub(super) fn piece(&self, number: usize) -> (usize, &[u8]) {
         let (first, start) = self.parts[number];
         let end = self.parts.get(number + 1).map_or(self.bytes, |(next, _)| *next);
-        // SAFETY: all of the part lies in its segment's mapping, as `place` checked, which `_segments` keeps; the node never writes to these bytes
-        // while the lease in `_hold` lives, and abandons the memory instead when the lease is taken away.
+        // SAFETY: all of the part lies in its segment's mapping, as `locate` checked, which `_segments`
+        // keeps; the node never writes to these bytes while the lease in `hold` lives, and abandons the
+        // memory instead when the lease is taken away.
         (first, unsafe {
             std::slice::from_raw_parts(start.as_ptr(), end - first)
         })

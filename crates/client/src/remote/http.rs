@@ -1,26 +1,26 @@
-//! A blocking HTTP/1.1 connection, as far as a node's S3 front door needs it: one request, one answer, bodies by length or in chunks.
+//! A blocking HTTP/1.1 connection, as far as a node's S3 endpoint needs it: one request, one answer, bodies
+//! by length or in chunks.
 //!
-//! Written here and not taken from a library because a client must be interruptible while it waits, must not start threads (a process may fork),
-//! and must read bodies straight into the caller's memory. `httparse` does the parsing. Bounded: headers 64 KiB, a chunk's line 256 bytes. The
-//! timeout is for silence, not for the whole transfer: a large object may take as long as bytes keep coming.
+//! Written here and not taken from a library because a client must be interruptible while it waits, must not
+//! start threads (a process may fork), and must read bodies straight into the caller's memory. `httparse`
+//! does the parsing. Bounded: headers 64 KiB, a chunk's line 256 bytes. The timeout is for silence, not for
+//! the whole transfer: a large object may take as long as bytes keep coming.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
 
 use forebay_core::{Error, Kind, Result};
 
+use super::stream::{NodeStream, TlsTarget, broke, is_wait};
 use crate::options::ClientOptions;
-use crate::wait::{WAIT_SLICE, Wait};
+use crate::wait::Wait;
 
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const CHUNK_LINE_BYTES_MAX: usize = 256;
 const BUFFER_BYTES: usize = 256 << 10;
-const CONNECT_TIMEOUT_MAX: Duration = Duration::from_secs(10);
 
 /// A connection.
 pub(super) struct HttpConnection {
-    stream: TcpStream,
+    stream: NodeStream,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -31,7 +31,7 @@ pub(super) struct HttpConnection {
     pub(super) answered: bool,
 }
 
-/// What is left of a body.
+/// Rest of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Body {
     Over,
@@ -65,34 +65,10 @@ impl Head {
 }
 
 impl HttpConnection {
-    /// Connects to `host:port`.
-    pub(super) fn open(host: &str, options: &ClientOptions) -> Result<Self> {
-        let unavailable = |why: std::io::Error| {
-            let message = "no node answers here; check the address and that the node is running";
-            Error::new(Kind::Unavailable, message)
-                .with("address", host)
-                .caused_by(why)
-        };
-        let timeout = options
-            .timeout
-            .min(CONNECT_TIMEOUT_MAX)
-            .max(Duration::from_millis(1));
-        let mut last = std::io::Error::from(ErrorKind::NotFound);
-        for address in host.to_socket_addrs().map_err(unavailable)? {
-            match TcpStream::connect_timeout(&address, timeout) {
-                Ok(stream) => return Self::over(stream).map_err(unavailable),
-                Err(why) => last = why,
-            }
-        }
-        Err(unavailable(last))
-    }
-
-    fn over(stream: TcpStream) -> std::io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(WAIT_SLICE))?;
-        stream.set_write_timeout(Some(WAIT_SLICE))?;
+    /// Connects to `host:port`, with TLS if there is a target for it.
+    pub(super) fn open(host: &str, tls: Option<&TlsTarget>, options: &ClientOptions) -> Result<Self> {
         Ok(Self {
-            stream,
+            stream: NodeStream::open(host, tls, options)?,
             buffer: vec![0; BUFFER_BYTES],
             start: 0,
             end: 0,
@@ -102,19 +78,9 @@ impl HttpConnection {
         })
     }
 
-    /// Whether another request may be sent on it.
+    /// Returns whether another request may be sent on it.
     pub(super) fn is_reusable(&self) -> bool {
-        self.keeps && self.body == Body::Over && self.start == self.end && !self.is_hung_up()
-    }
-
-    fn is_hung_up(&self) -> bool {
-        let peek = |stream: &TcpStream| {
-            stream.set_nonblocking(true)?;
-            let peeked = stream.peek(&mut [0]);
-            stream.set_nonblocking(false)?;
-            peeked
-        };
-        !peek(&self.stream).is_err_and(|why| why.kind() == ErrorKind::WouldBlock)
+        self.keeps && self.body == Body::Over && self.start == self.end && !self.stream.is_hung_up()
     }
 
     /// Sends a request: its head with the empty line, then its body.
@@ -136,7 +102,19 @@ impl HttpConnection {
                 }
             }
         }
-        Ok(())
+        self.flush(options)
+    }
+
+    /// Sends what TLS still holds back.
+    fn flush(&mut self, options: &ClientOptions) -> Result<()> {
+        let wait = Wait::start(options);
+        loop {
+            match self.stream.flush() {
+                Err(why) if is_wait(&why) => wait.check()?,
+                // As in `send`: the answer may be there although the rest could not be sent.
+                Ok(()) | Err(_) => return Ok(()),
+            }
+        }
     }
 
     /// The head of the answer. `without_body` for answers to `HEAD`.
@@ -309,17 +287,6 @@ fn body_of(head: &Head) -> Result<Body> {
         Ok(length) => Ok(Body::Length(length)),
         Err(_) => Err(garbled("the answer has a length that is no number")),
     }
-}
-
-fn is_wait(why: &std::io::Error) -> bool {
-    matches!(
-        why.kind(),
-        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-    )
-}
-
-fn broke(why: std::io::Error) -> Error {
-    Error::new(Kind::Unavailable, "the connection to the node broke").caused_by(why)
 }
 
 fn garbled(message: &'static str) -> Error {

@@ -1,13 +1,15 @@
-//! Writes in parts to a node elsewhere: a multipart upload of S3, each part with a CRC32C that the node compares.
+//! Writes in parts to a remote node: a multipart upload of S3, each part with a CRC32C that the node
+//! compares.
 //!
-//! Life cycle: begun with the first part → parts in order → completed, under the caller's condition, or aborted. A client that dies in between
-//! leaves an upload that nobody sees; the lake's own rule for unfinished uploads removes it, as for every S3 client.
+//! Life cycle: begun with the first part → parts in order → completed, under the caller's condition, or
+//! aborted. A client that dies in between leaves an upload that nobody sees; the lake's own rule for
+//! unfinished uploads removes it, as for every S3 client.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use forebay_core::wire::Condition;
 use forebay_core::{Error, Kind, Result, crc32c};
+use forebay_wire::writes::Condition;
 use serde::Deserialize;
 
 use super::Remote;
@@ -67,7 +69,7 @@ impl Remote {
 }
 
 impl RemoteWrite {
-    /// How large the next part is.
+    /// Returns how large the next part is.
     pub(crate) fn part_bytes(&self) -> usize {
         let grown = PART_BYTES_MIN << (self.etags.len() / PARTS_PER_SIZE).min(8);
         let for_hint = self.bytes_hint.div_ceil(PARTS_MAX - 1);

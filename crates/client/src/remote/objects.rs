@@ -4,8 +4,9 @@
     reason = "the same calls as those of a node on this host, which sends its arguments away"
 )]
 
-use forebay_core::wire::{Headers, ListRequest, Listed, ListedObject, ObjectName, ObjectStat};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::objects::{ListRequest, Listed, ListedObject, ObjectStat};
+use forebay_wire::{Headers, ObjectName};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -1,10 +1,10 @@
-//! Writes to a node elsewhere: one signed `PUT` with a CRC32C that the node compares before the object becomes visible; what is larger than
-//! S3 takes at once goes in parts (`multipart.rs`).
+//! Writes to a remote node: one signed `PUT` with a CRC32C that the node compares before the object
+//! becomes visible; what is larger than S3 takes at once goes in parts (`multipart.rs`).
 
 use std::sync::Arc;
 
-use forebay_core::wire::Condition;
 use forebay_core::{Error, Kind, Result, crc32c};
+use forebay_wire::writes::Condition;
 
 use super::Remote;
 use super::objects::{path_of, version_of};
@@ -13,7 +13,7 @@ use crate::Name;
 use crate::client::{PutOptions, PutReceipt};
 use crate::stats::add;
 
-/// What S3 takes in one `PUT`.
+/// Limit of S3 for one `PUT`.
 const PUT_BYTES_MAX: usize = 5 << 30;
 
 impl Remote {

@@ -1,21 +1,24 @@
-//! Reads from a node elsewhere: batches whose bytes carry checksums; large ones as ranges over several connections at once.
+//! Reads from a remote node: batches whose bytes carry checksums; large ones as ranges over several
+//! connections at once.
 
 use std::sync::Mutex;
 use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 
-use forebay_core::wire::{
-    self, BATCH_CONTENT_TYPE, BATCH_PATH, BatchDecoder, BatchEvent, BatchItem, Found, Item, ItemRange,
-    ObjectName, Sources,
-};
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::batch::{
+    BATCH_CONTENT_TYPE, BATCH_PATH, BatchDecoder, BatchEvent, BatchItem, BatchRequest,
+};
+use forebay_wire::objects::Found;
+use forebay_wire::{self as wire, Item, ItemRange, ObjectName, Sources};
 
 use super::Remote;
 use super::request::Request;
-use crate::crew::Crew;
+use crate::scattered::Scattered;
 use crate::stats::add;
 use crate::view::{Bytes, View};
 use crate::wait::{Wait, check_interrupt};
+use crate::worker_scope::WorkerScope;
 
 /// Bytes of one range of a large read.
 const RANGE_BYTES: usize = 16 << 20;
@@ -26,7 +29,7 @@ const STREAMS_MAX: usize = 4;
 /// Memory that a claim of the node alone may cost.
 const TRUSTED_BYTES: u64 = 64 << 20;
 
-/// Where the bytes of an item go as they come.
+/// Destination of the bytes of an item as they come.
 trait Target {
     /// The item is there and will have so many bytes.
     fn start(&mut self, item: &BatchItem) -> Result<()>;
@@ -78,12 +81,12 @@ fn no_memory(bytes: u64) -> Error {
 }
 
 impl Remote {
-    /// One view or failure for each item, in order.
-    pub(crate) fn read(&self, mut items: Vec<Item>) -> Result<Vec<Result<View>>> {
+    /// One answer or failure for each item, in order.
+    pub(crate) fn read(&self, mut items: Vec<Item>) -> Result<Vec<Result<Scattered>>> {
         if items.len() == 1
             && let Some(item) = items.pop()
         {
-            return Ok(vec![self.read_one(&item)]);
+            return Ok(vec![self.read_one(&item).map(Scattered::from)]);
         }
         let mut buffers: Vec<Vec<u8>> = items.iter().map(|_| Vec::new()).collect();
         let mut targets: Vec<&mut dyn Target> = buffers
@@ -93,7 +96,7 @@ impl Remote {
         let fetched = self.fetch(&items, &mut targets)?;
         let named = items.into_iter().zip(fetched).zip(buffers);
         Ok(named
-            .map(|((item, fetched), bytes)| Ok(self.view(item.object, fetched?, bytes)))
+            .map(|((item, fetched), bytes)| Ok(Scattered::from(self.view(item.object, fetched?, bytes))))
             .collect())
     }
 
@@ -110,7 +113,8 @@ impl Remote {
         View::new(object, found, Bytes::Owned(bytes), None)
     }
 
-    /// One item; large ones in ranges. Once more from the start if the object is replaced between two of them.
+    /// One item; large ones in ranges. Once more from the start if the object is replaced between two of
+    /// them.
     fn read_one(&self, item: &Item) -> Result<View> {
         match self.try_read_one(item) {
             Err(error) if is_change(&error) && item.version.is_none() => self.try_read_one(item),
@@ -192,17 +196,18 @@ impl Remote {
         Ok(done)
     }
 
-    /// Fills all of `memory` from the item's offset on, in ranges that come at once. The threads end with this call.
+    /// Fills all of `memory` from the item's offset on, in ranges that come at once. The threads end with
+    /// this call.
     fn fetch_ranges(&self, item: &Item, memory: &mut [u8]) -> Result<Sources> {
         let ItemRange::Range { offset, .. } = item.range else {
             return Err(Error::new(Kind::Internal, "ranges of what is no range"));
         };
         let streams = memory.len().div_ceil(RANGE_BYTES).min(STREAMS_MAX);
         let ranges = Mutex::new(memory.chunks_mut(RANGE_BYTES).enumerate());
-        let crew = Crew::default();
+        let workers = WorkerScope::default();
         let work = || {
             let mut sources = Sources::default();
-            while !crew.is_stopped() {
+            while !workers.is_stopped() {
                 // A wait notices the interrupt by itself; bytes that keep coming do not.
                 check_interrupt(self.options.interrupt.as_ref())?;
                 let next = ranges
@@ -226,17 +231,17 @@ impl Remote {
             }
             Ok(sources)
         };
-        let work = || work().inspect_err(|_| crew.stop());
+        let work = || work().inspect_err(|_| workers.stop());
         std::thread::scope(|scope| {
             // This thread works too, because only here an interrupt is noticed.
             let helpers: Vec<_> = (1..streams)
                 .map(|_| {
-                    let member = crew.member();
-                    scope.spawn(|| member.run(work))
+                    let worker = workers.worker();
+                    scope.spawn(|| worker.run(work))
                 })
                 .collect();
             let mut sources = work()?;
-            crew.wait(|| check_interrupt(self.options.interrupt.as_ref()))?;
+            workers.wait(|| check_interrupt(self.options.interrupt.as_ref()))?;
             let failure = || Error::new(Kind::Internal, "a reading thread failed");
             let join = |helper: ScopedJoinHandle<'_, _>| helper.join().unwrap_or_else(|_| Err(failure()));
             let (parts, mut errors): (Vec<_>, Vec<_>) =
@@ -265,7 +270,7 @@ impl Remote {
     ) -> Result<Vec<Result<(BatchItem, Sources)>>> {
         let since = Instant::now();
         let mut frame = Vec::new();
-        let read = wire::Request::Read {
+        let read = BatchRequest {
             items: items.to_vec(),
             timeout_ms: Wait::start(&self.options).left_ms(),
         };

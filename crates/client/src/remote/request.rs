@@ -1,11 +1,11 @@
-//! One signed request to the S3 front door of a node, and what its refusals mean.
+//! One signed request to the S3 endpoint of a node, and what its refusals mean.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use forebay_core::{Clock, Error, Kind, Result};
-use forebay_sigv4::{DayKey, ToSign, UNSIGNED_PAYLOAD, sha256_hex};
+use forebay_sigv4::{CanonicalRequest, SigningKey, UNSIGNED_PAYLOAD, sha256_hex};
 use jiff::Timestamp;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -106,8 +106,8 @@ impl<'a> Request<'a> {
                 ("x-amz-date", date.as_str()),
             ]);
             let day = date.split('T').next().unwrap_or_default();
-            let key = DayKey::new(&keys.access_key_id, &keys.secret_access_key, day, &remote.region);
-            let what = ToSign {
+            let key = SigningKey::new(&keys.access_key_id, &keys.secret_access_key, day, &remote.region);
+            let what = CanonicalRequest {
                 method: self.method,
                 path: &self.path,
                 query: &self.query,
@@ -249,7 +249,7 @@ fn kind_of(status: u16, code: &str) -> Kind {
     }
 }
 
-/// What to say when the answer says nothing (answers to `HEAD` have no body).
+/// Returns what to say when the answer says nothing (answers to `HEAD` have no body).
 fn meaning(kind: Kind) -> &'static str {
     match kind {
         Kind::NotFound => "there is no such object or bucket",

@@ -1,4 +1,5 @@
-//! Decimal numbers as their digits: compared one by one, nothing is rounded and nothing can overflow, whatever scale a column has.
+//! Decimal numbers as their digits: compared one by one, nothing is rounded and nothing can overflow,
+//! whatever scale a column has.
 
 use std::cmp::Ordering;
 
@@ -11,7 +12,7 @@ pub struct Decimal {
     is_negative: bool,
     /// From the first that is not zero to the last that is not; of zero none.
     digits: Vec<u8>,
-    /// How many of them lie before the point: below zero, so many zeros follow it.
+    /// Digits before the point: below zero, so many zeros follow it.
     before_point: i64,
 }
 

@@ -7,7 +7,7 @@ use forebay_core::{Error, Kind, Result, crc32c};
 
 use crate::index::{Field, Index, IndexBuilder, SampleRecord, ShardIndexBuilder, ShardIndexOptions};
 use crate::mds::{MdsEncoding, MdsIndex, MdsScanner};
-use crate::order::State;
+use crate::order::OrderState;
 use crate::parquet::ParquetFile;
 use crate::raw::Manifest;
 use crate::scan::{Decompressor, ScanOptions, ShardScan, ShardScanner};
@@ -103,7 +103,8 @@ pub fn tfrecord(data: &[u8]) {
     let _ = tfrecord::decode_sequence_example(data);
 }
 
-/// An MDS shard, as it is and with its offsets and sizes made right, and the bytes as a column in every encoding.
+/// An MDS shard, as it is and with its offsets and sizes made right, and the bytes as a column in every
+/// encoding.
 ///
 /// # Panics
 /// If pieces matter, or a column lies outside of the shard or has a wrong CRC.
@@ -286,10 +287,12 @@ fn sealed_index(data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The documents that lie beside data: wids, DALI, `index.json`, manifests of labels, `SHA256SUMS` and its signatures, states of loaders.
+/// The documents that lie beside data: wids, DALI, `index.json`, manifests of labels, `SHA256SUMS` and its
+/// signatures, states of loaders.
 ///
 /// # Panics
-/// If a name leads out of the folder, or a manifest or state that was read is another one when it is written and read again.
+/// If a name leads out of the folder, or a manifest or state that was read is another one when it is written
+/// and read again.
 pub fn dataset_documents(data: &[u8]) {
     let mut builder = ShardIndexBuilder::new(ShardIndexOptions::default());
     let _ = foreign::wids(data);
@@ -313,8 +316,8 @@ pub fn dataset_documents(data: &[u8]) {
     assert!(manifest::verify(b"other bytes", &text, &[key.public()]).is_err());
     let _ = manifest::PublicKey::from_pem(&text);
     let _ = manifest::SecretKey::from_pem(&text);
-    if let Ok(state) = State::from_json(&text) {
-        assert_eq!(State::from_json(&state.to_json()).ok(), Some(state));
+    if let Ok(state) = OrderState::from_json(&text) {
+        assert_eq!(OrderState::from_json(&state.to_json()).ok(), Some(state));
     }
 }
 

@@ -1,7 +1,8 @@
 //! From samples to the bytes of an index: a [`ShardIndex`] per shard, joined by an [`IndexBuilder`].
 //!
-//! Shards are independent of each other and may be built in parallel, in any order, and taken from an older index; only joining is in
-//! order. What is held is the index itself (tens of bytes a sample), never any payload.
+//! Shards are independent of each other and may be built in parallel, in any order, and taken from an older
+//! index; only joining is in order. What is held is the index itself (tens of bytes a sample), never any
+//! payload.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +17,10 @@ use super::piece::PieceBuilder;
 use super::{ColumnSpec, SampleRecord};
 use crate::shard::{Layout, NAME_BYTES_MAX, ShardRecord};
 
-/// What the index of a shard keeps besides places.
+/// Contents of the index of a shard besides locations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardIndexOptions {
-    /// Whether keys are kept, so that a sample can be found by its key.
+    /// Keeps keys, so that a sample can be found by its key.
     pub with_keys: bool,
     /// Columns of values; every sample brings one value for each.
     pub columns: Vec<ColumnSpec>,
@@ -56,7 +57,7 @@ impl ShardIndex {
         &self.record
     }
 
-    /// How many samples it has.
+    /// Returns how many samples it has.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.pieces.iter().map(|(samples, _)| u64::from(*samples)).sum()
@@ -93,7 +94,8 @@ impl ShardIndexBuilder {
         Ok(())
     }
 
-    /// Says which values the samples bring, if that is known only now. Errors: `Internal` after the first sample.
+    /// Says which values the samples bring, if that is known only now. Errors: `Internal` after the first
+    /// sample.
     pub(crate) fn set_columns(&mut self, columns: &[ColumnSpec]) -> Result<()> {
         if self.open.samples() > 0 || !self.pieces.is_empty() {
             let message = "columns of an index were changed after its first sample";
@@ -148,7 +150,8 @@ impl IndexBuilder {
 
     /// Takes the next shard.
     ///
-    /// Errors: `InvalidInput` if its name is too long or a column of values has another kind than in the shards before.
+    /// Errors: `InvalidInput` if its name is too long or a column of values has another kind than in the
+    /// shards before.
     pub fn add(&mut self, shard: ShardIndex) -> Result<()> {
         let record = &shard.record;
         let longest = record
@@ -175,7 +178,8 @@ impl IndexBuilder {
         Ok(())
     }
 
-    /// The bytes of the index. Errors: `InvalidInput` if there are more shards or pieces than fit, `Unsupported` if there are too many names.
+    /// The bytes of the index. Errors: `InvalidInput` if there are more shards or pieces than fit,
+    /// `Unsupported` if there are too many names.
     pub fn finish(mut self) -> Result<Vec<u8>> {
         self.meta.fields = self.fields.iter().cloned().collect();
         let meta = serde_json::to_vec(&self.meta).map_err(|why| too_large().caused_by(why))?;

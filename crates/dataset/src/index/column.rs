@@ -1,14 +1,16 @@
-//! A column of numbers: as few bytes for each as its largest needs, and none if they are in arithmetic progression.
+//! A column of numbers: as few bytes for each as its largest needs, and none if they are in arithmetic
+//! progression.
 //!
-//! Number `i` is `base + i * step + stored(i)`, modulo 2^64, where `stored(i)` has `width` bytes (0 to 8), little endian. The writer
-//! knows two shapes: a progression (width 0), and offsets from the smallest number (step 0).
+//! Number `i` is `base + i * step + stored(i)`, modulo 2^64, where `stored(i)` has `width` bytes (0 to 8),
+//! little endian. The writer knows two shapes: a progression (width 0), and offsets from the smallest number
+//! (step 0).
 
 use super::bytes::{Cursor, put_u32, put_u64};
 
 /// Bytes of a column's description.
 pub(super) const COLUMN_BYTES: usize = 32;
 
-/// Where a column lies in its piece, and how to read it.
+/// Location of a column in its piece, and its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) width: u32,
@@ -126,7 +128,7 @@ impl Columns {
         });
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub(super) fn len(&self) -> usize {
         self.described.len()
     }

@@ -1,8 +1,8 @@
 //! The head of an index: what the dataset is, its shards, and where the pieces lie.
 //!
-//! Everything before the pieces. It can be parsed without them, so a loader far away fetches [`HEADER_BYTES`], then the head, then only
-//! the pieces that it needs. Parsing checks the CRC of every section and that shards and pieces follow each other without a
-//! gap; then tables are read where they lie.
+//! Everything before the pieces. It can be parsed without them, so a loader far away fetches
+//! [`HEADER_BYTES`], then the head, then only the pieces that it needs. Parsing checks the CRC of every
+//! section and that shards and pieces follow each other without a gap; then tables are read where they lie.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,7 +30,7 @@ pub(super) const NO_VERSION: u32 = u32::MAX;
 /// Sections in the order in which they lie there; the pieces are the last.
 pub(super) const SECTIONS: [u32; 5] = [1, 2, 3, 4, 5];
 
-/// What an index says about the dataset as a whole.
+/// Facts about the dataset as a whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Every field name that occurs, sorted.
@@ -39,7 +39,7 @@ pub struct Meta {
     /// Columns of values and what they hold (`i64`, `f64`, `text`).
     #[serde(default)]
     pub columns: BTreeMap<String, String>,
-    /// How the bytes of a field are to be read, where the format says so: MDS encodings, the type of tokens.
+    /// Encodings of fields, where the format says so: MDS encodings, the type of tokens.
     #[serde(default)]
     pub encodings: BTreeMap<String, String>,
     /// Whatever else a format needs to be read again the same way: window length, stride …
@@ -47,16 +47,16 @@ pub struct Meta {
     pub options: BTreeMap<String, String>,
 }
 
-/// Where a piece lies.
+/// Location of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PieceRecord {
     /// Number of its first sample.
     pub first_sample: u64,
-    /// Where it starts in the index.
+    /// Its start in the index.
     pub offset: u64,
-    /// How long it is.
+    /// Its size.
     pub bytes: u32,
-    /// How many samples it has.
+    /// Its samples.
     pub samples: u32,
     /// The shard that they are in.
     pub shard: u32,
@@ -114,14 +114,15 @@ impl std::fmt::Debug for Head {
 }
 
 impl Head {
-    /// How many bytes from the start of an index its head takes, from its first [`HEADER_BYTES`].
+    /// Returns how many bytes from the start of an index its head takes, from its first [`HEADER_BYTES`].
     pub fn bytes_needed(header: &[u8]) -> Result<u64> {
         parse::header(header).map(|header| header.head_bytes)
     }
 
     /// Parses the head; what comes behind it may be there or not.
     ///
-    /// Errors: `InvalidInput` if this is not an index, `Unsupported` for another version, `Corrupt` if it is damaged or cut.
+    /// Errors: `InvalidInput` if this is not an index, `Unsupported` for another version, `Corrupt` if it is
+    /// damaged or cut.
     pub fn parse(bytes: SharedBytes) -> Result<Self> {
         let all = (*bytes).as_ref();
         let header = parse::header(all)?;
@@ -184,13 +185,13 @@ impl Head {
         rows.get(number as usize * row_bytes..)?.get(..row_bytes)
     }
 
-    /// What the dataset is.
+    /// Returns what the dataset is.
     #[must_use]
     pub fn meta(&self) -> &Meta {
         &self.meta
     }
 
-    /// How many samples there are.
+    /// Returns how many samples there are.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
@@ -202,13 +203,13 @@ impl Head {
         self.file_bytes
     }
 
-    /// How many shards there are.
+    /// Returns how many shards there are.
     #[must_use]
     pub fn shard_count(&self) -> u32 {
         u32::try_from(self.shards.len() / SHARD_BYTES).unwrap_or(u32::MAX)
     }
 
-    /// How many pieces there are.
+    /// Returns how many pieces there are.
     #[must_use]
     pub fn piece_count(&self) -> u32 {
         u32::try_from(self.pieces.len() / PIECE_BYTES).unwrap_or(u32::MAX)
@@ -224,7 +225,7 @@ impl Head {
         parse::shard(row, names).ok_or_else(|| damaged().with("shard", number))
     }
 
-    /// What of a shard every sample is compared with; cheaper than all of it.
+    /// Returns what of a shard every sample is compared with; cheaper than all of it.
     pub(super) fn bounds(&self, number: u32) -> Result<Bounds> {
         let row = self.row(&self.shards, SHARD_BYTES, number);
         row.and_then(parse::bounds)
@@ -305,19 +306,19 @@ impl<'a> Shard<'a> {
         self.stream_bytes
     }
 
-    /// How samples are packed.
+    /// Returns how samples are packed.
     #[must_use]
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// How the object is compressed.
+    /// Returns how the object is compressed.
     #[must_use]
     pub fn codec(&self) -> Codec {
         self.codec
     }
 
-    /// What its name stands for.
+    /// Returns what its name stands for.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
@@ -335,7 +336,7 @@ impl<'a> Shard<'a> {
         self.first_sample
     }
 
-    /// How many samples it has.
+    /// Returns how many samples it has.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
@@ -362,13 +363,13 @@ impl<'a> Shard<'a> {
         }
     }
 
-    /// Whether what is in the lake now is what was indexed; see [`ShardRecord::check`].
+    /// Returns whether what is in the lake now is what was indexed; see [`ShardRecord::check`].
     pub fn check(&self, bytes: u64, version: Option<&str>) -> Result<()> {
         self.record().check(bytes, version)
     }
 }
 
-/// Where the samples of a shard begin, and where they must end.
+/// First sample of a shard, and the end of its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
     stream_bytes: u64,

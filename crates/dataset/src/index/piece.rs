@@ -1,12 +1,14 @@
 //! A piece: up to 65,536 consecutive samples of one shard, in columns, complete in itself.
 //!
-//! It carries the names of its fields and columns, so it can be copied from one index to another as it is, and fetched alone from a
-//! lake. Opening it costs the check of its CRC and a look at each column's description; numbers are read where they lie, when
-//! they are asked for, and a number that makes no sense is an error then. `builder.rs` writes pieces.
+//! It carries the names of its fields and columns, so it can be copied from one index to another as it is,
+//! and fetched alone from a lake. Opening it costs the check of its CRC and a look at each column's
+//! description; numbers are read where they lie, when they are asked for, and a number that makes no sense is
+//! an error then. `builder.rs` writes pieces.
 //!
-//! Three shapes share one layout. *Uniform*: all samples have the same fields, in the same order; each field has columns of its
-//! own. *Ragged*: fields differ; one set of columns holds all fields one after the other, another says where each
-//! sample's begin. *Runs* (Parquet): what is stored are runs of samples (row groups), and a sample is a row of its run.
+//! Three shapes share one layout. *Uniform*: all samples have the same fields, in the same order; each field
+//! has columns of its own. *Ragged*: fields differ; one set of columns holds all fields one after the other,
+//! another says where each sample's begin. *Runs* (Parquet): what is stored are runs of samples (row groups),
+//! and a sample is a row of its run.
 
 mod builder;
 
@@ -31,7 +33,7 @@ pub(super) const FLAG_RUNS: u16 = 8;
 /// Samples, fields of all samples, flags, names, columns of values, columns in all.
 pub(super) const PIECE_HEADER_BYTES: usize = 4 + 4 + 2 + 2 + 2 + 2;
 
-/// How to read a piece: small, and good for as long as its bytes are there.
+/// Layout of a piece: small, and good for as long as its bytes are there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PieceLayout {
     samples: u32,
@@ -115,7 +117,7 @@ impl PieceLayout {
         .layout(names, specs)
     }
 
-    /// How many samples there are.
+    /// Returns how many samples there are.
     #[must_use]
     pub fn samples(&self) -> u32 {
         self.samples
@@ -138,7 +140,7 @@ impl PieceLayout {
         std::str::from_utf8(bytes).ok()
     }
 
-    /// Which stored row a sample is in, and which sample of that row it is.
+    /// Returns which stored row a sample is in, and which sample of that row it is.
     fn row(&self, piece: &[u8], at: u32) -> Option<(u32, u64)> {
         let Some(run_end) = self.run_end else {
             return (at < self.samples).then_some((at, 0));

@@ -10,9 +10,10 @@ pub struct Field<'a> {
     pub name: &'a str,
     /// First byte, in the decompressed stream if the shard is compressed.
     pub offset: u64,
-    /// How many bytes; may be none.
+    /// Number of bytes; may be none.
     pub bytes: u64,
-    /// CRC32C of those bytes; `None` if they were never read (places taken from somebody else's index, column chunks).
+    /// CRC32C of those bytes; `None` if they were never read (places taken from somebody else's index, column
+    /// chunks).
     pub crc32c: Option<u32>,
 }
 
@@ -29,9 +30,9 @@ impl Field<'_> {
 pub struct Sample<'a> {
     /// Number of its shard.
     pub shard: u32,
-    /// Which sample of the shard it is.
+    /// Its number in the shard.
     pub number_in_shard: u64,
-    /// Which row of the run (Parquet: row group) that `fields` describe; 0 in other formats.
+    /// Its row in the run (Parquet: row group) that `fields` describe; 0 in other formats.
     pub row_in_run: u64,
     /// Its key, if keys were kept.
     pub key: Option<&'a [u8]>,
@@ -76,7 +77,7 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// What a column of values holds.
+/// Kind of a column of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Whole numbers.
@@ -118,7 +119,7 @@ impl ColumnKind {
 pub struct ColumnSpec {
     /// Its name.
     pub name: String,
-    /// What it holds.
+    /// Kind of its values.
     pub kind: ColumnKind,
 }
 
@@ -165,7 +166,7 @@ pub struct SampleRecord<'a> {
     pub fields: &'a [Field<'a>],
     /// Its values, one for each column of the index.
     pub values: &'a [Value<'a>],
-    /// How many samples share these fields: 1, except for the row groups of Parquet.
+    /// Samples that share these fields: 1, except for the row groups of Parquet.
     pub repeat: u32,
 }
 

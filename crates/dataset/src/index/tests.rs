@@ -177,7 +177,8 @@ fn three_fields_take_at_most_forty_bytes_a_sample() {
             });
         }
         builder.sample(&SampleRecord::new(None, &fields)).unwrap();
-        // The worst that a shard below 1 TiB with fields below 4 GiB can have: every number needs its whole width.
+        // The worst that a shard below 1 TiB with fields below 4 GiB can have: every number needs its whole
+        // width.
         let wide = number % 2;
         for (place, field) in (0..).zip(&mut fields) {
             field.offset = wide * ((1 << 40) - (1 << 39) / (place + 1) - 1);

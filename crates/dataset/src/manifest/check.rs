@@ -1,7 +1,8 @@
 //! Comparing what is there with what the manifest says, file by file.
 //!
-//! Starts with [`Manifest::check`], is told of each file that was hashed, in any order, and ends with a [`Report`]. A file that is told
-//! of twice is judged twice and counted once per telling. Memory: one bit of news per entry, and what differs.
+//! Starts with [`Manifest::check`], is told of each file that was hashed, in any order, and ends with a
+//! [`Report`]. A file that is told of twice is judged twice and counted once per telling. Memory: one bit of
+//! news per entry, and what differs.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ pub struct Check<'a> {
     report: Report,
 }
 
-/// What the manifest says about a file.
+/// Verdict of the manifest on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// It is as it was.
@@ -45,7 +46,7 @@ pub struct Changed {
 /// The result for all files.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// How many are as they were.
+    /// Number of unchanged files.
     pub same: u64,
     /// Those with other bytes.
     pub changed: Vec<Changed>,
@@ -55,7 +56,7 @@ pub struct Report {
     pub extra: Vec<String>,
 }
 
-/// Whether files that the manifest does not have are an error.
+/// Policy for files that the manifest does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extra {
     /// They are not read anyway.
@@ -109,7 +110,8 @@ impl Report {
     /// An error unless all is as the manifest says.
     ///
     /// # Errors
-    /// `Checksum` if files are changed, `NotFound` if some are missing, `Changed` if there are extra ones that are refused.
+    /// `Checksum` if files are changed, `NotFound` if some are missing, `Changed` if there are extra ones
+    /// that are refused.
     pub fn require(&self, extra: Extra) -> Result<()> {
         let error = if let Some(first) = self.changed.first() {
             Error::new(

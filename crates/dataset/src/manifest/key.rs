@@ -1,8 +1,9 @@
 //! Keys that sign manifests: ed25519, in the PEM files that `openssl` reads and writes.
 //!
-//! `openssl genpkey -algorithm ed25519 -out key.pem` makes a secret key (PKCS #8), `openssl pkey -in key.pem -pubout` its public half
-//! (SubjectPublicKeyInfo). For this one algorithm both are a fixed prefix and 32 bytes, so there is no parser of ASN.1 here:
-//! anything else (a passphrase, another algorithm, attributes) is refused.
+//! `openssl genpkey -algorithm ed25519 -out key.pem` makes a secret key (PKCS #8), `openssl pkey -in key.pem
+//! -pubout` its public half (SubjectPublicKeyInfo). For this one algorithm both are a fixed prefix and 32
+//! bytes, so there is no parser of ASN.1 here: anything else (a passphrase, another algorithm, attributes) is
+//! refused.
 
 use std::fmt;
 

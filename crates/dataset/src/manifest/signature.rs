@@ -1,7 +1,8 @@
 //! `SHA256SUMS.sig`: who vouches for the manifest.
 //!
-//! One line per signature: `ed25519`, the public key, the signature, in base64, separated by spaces. What is signed are the bytes of the
-//! manifest's file, nothing added, so `openssl` can check it too. The key in the line only says which of the trusted keys to try.
+//! One line per signature: `ed25519`, the public key, the signature, in base64, separated by spaces. What is
+//! signed are the bytes of the manifest's file, nothing added, so `openssl` can check it too. The key in the
+//! line only says which of the trusted keys to try.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,7 +11,7 @@ use forebay_core::{Error, Kind, Result};
 
 use super::key::{PublicKey, SecretKey};
 
-/// How many signatures a file may have.
+/// Signatures that a file may have.
 pub const SIGNATURES_MAX: usize = 64;
 const ALGORITHM: &str = "ed25519";
 const LINE_BYTES_MAX: usize = 256;
@@ -22,11 +23,11 @@ pub fn sign(manifest: &[u8], key: &SecretKey) -> String {
     format!("{ALGORITHM} {} {signature}\n", key.public())
 }
 
-/// Which of the trusted keys vouches for these bytes of a manifest.
+/// Returns which of the trusted keys vouches for these bytes of a manifest.
 ///
 /// # Errors
-/// `Checksum` if a trusted key's signature is of other bytes, `Denied` if no trusted key has signed, `InvalidInput` if this is no
-/// file of signatures.
+/// `Checksum` if a trusted key's signature is of other bytes, `Denied` if no trusted key has signed,
+/// `InvalidInput` if this is no file of signatures.
 pub fn verify(manifest: &[u8], signatures: &str, trusted: &[PublicKey]) -> Result<PublicKey> {
     let mut signers = Vec::new();
     for (index, line) in signatures.lines().enumerate() {

@@ -211,7 +211,7 @@ const PUBLIC_PEM: &str = "-----BEGIN PUBLIC KEY-----
 MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=
 -----END PUBLIC KEY-----
 ";
-/// What `openssl pkeyutl -sign -rawin` makes of it for the text `manifest` and a line feed.
+/// Output of `openssl pkeyutl -sign -rawin` for the text `manifest` and a line feed.
 const SIGNATURE: &str =
     "Lx5z1PZiAGc6FCLoESw7yI6YHCI9m2bqWwo9vxD81GxgRv38Hp4x0cINcbcP0tdFDRVyruMECKaxBXfQTHjQCw==";
 

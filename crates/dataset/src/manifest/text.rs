@@ -1,8 +1,9 @@
 //! The lines of `SHA256SUMS`, as coreutils writes and reads them.
 //!
-//! A line is 64 hexadecimal digits, a space, a space (text) or `*` (binary), the name. If the name has a backslash, a line feed or a carriage
-//! return, they are written `\\`, `\n`, `\r` and the line starts with a backslash. Lines that start with `#` are comments. Where
-//! `sha256sum -c` warns about a line and goes on, we refuse: a line that cannot be read may be the one that matters.
+//! A line is 64 hexadecimal digits, a space, a space (text) or `*` (binary), the name. If the name has a
+//! backslash, a line feed or a carriage return, they are written `\\`, `\n`, `\r` and the line starts with a
+//! backslash. Lines that start with `#` are comments. Where `sha256sum -c` warns about a line and goes on, we
+//! refuse: a line that cannot be read may be the one that matters.
 
 use forebay_core::{Error, Kind, Result};
 

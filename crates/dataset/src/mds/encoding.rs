@@ -1,6 +1,8 @@
-//! What the bytes of an MDS column mean: every encoding of the library but pickle, which can run code and is refused.
+//! Encodings of MDS columns: every encoding of the library but pickle, which can run code and is
+//! refused.
 //!
-//! Pure functions from bytes to borrowed values. Images stay compressed as they are; decoding pixels is the loader's work.
+//! Pure functions from bytes to borrowed values. Images stay compressed as they are; decoding pixels is the
+//! loader's work.
 
 use forebay_core::{Error, Kind, Result};
 

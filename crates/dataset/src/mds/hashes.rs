@@ -1,7 +1,8 @@
 //! Hashes of whole files, as an `index.json` has them.
 //!
-//! The document may name any algorithm of Python's `hashlib` or `xxhash`. Those that are known here are computed while the file streams by and
-//! compared; the others are named in the answer, so that nobody takes them for checked.
+//! The document may name any algorithm of Python's `hashlib` or `xxhash`. Those that are known here are
+//! computed while the file streams by and compared; the others are named in the answer, so that nobody takes
+//! them for checked.
 
 use forebay_core::{Error, Kind, Result};
 use sha2::Digest;
@@ -11,7 +12,7 @@ use xxhash_rust::xxh64::Xxh64;
 
 use super::MdsFile;
 
-/// What a check has found.
+/// Result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Algorithms whose hashes are right.

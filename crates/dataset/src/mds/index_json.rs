@@ -1,7 +1,7 @@
 //! `index.json`: the shards of an MDS dataset, how long they are and what their hashes must be.
 //!
-//! Names in it are paths relative to the document; those that would leave its folder are refused. A document is read up to
-//! [`INDEX_JSON_BYTES_MAX`].
+//! Names in it are paths relative to the document; those that would leave its folder are refused. A document
+//! is read up to [`INDEX_JSON_BYTES_MAX`].
 
 use std::collections::BTreeMap;
 
@@ -41,7 +41,7 @@ pub struct MdsShard {
     /// The shard as it is stored, if it is compressed.
     #[serde(default)]
     pub zip_data: Option<MdsFile>,
-    /// How many samples it has.
+    /// Its samples.
     pub samples: u64,
     version: u32,
 }
@@ -106,7 +106,7 @@ impl MdsShard {
         self.codec().map(|_| ())
     }
 
-    /// How the shard is compressed. Errors: `Unsupported`, with advice.
+    /// Returns how the shard is compressed. Errors: `Unsupported`, with advice.
     pub fn codec(&self) -> Result<Codec> {
         let Some(compression) = &self.compression else {
             return Ok(Codec::None);

@@ -1,10 +1,12 @@
-//! Which source comes next in a mix: random, yet in exact proportion at every moment, and a pure function of the position.
+//! Choice of the next source in a mix: random, yet in exact proportion at every moment, and a pure function
+//! of the position.
 //!
-//! Drawing at random would be off by the square root of the number of draws, and rounds of a fixed pattern would always give the
-//! same rank the same source. Instead, for two sources: cut the positions into strata of `total / light` each, where `light` is the
-//! smaller weight, and give the lighter source one position in each stratum, at a place chosen by the key. So after `t` positions
-//! it has had `t x light / total` of them, rounded down or up, and no pattern repeats. More sources form a binary tree of such choices:
-//! with `k` of them, the count of each is off by less than `log2(k) + 1`. Everything has a closed form, in both
+//! Drawing at random would be off by the square root of the number of draws, and rounds of a fixed pattern
+//! would always give the same rank the same source. Instead, for two sources: cut the positions into strata
+//! of `total / light` each, where `light` is the smaller weight, and give the lighter source one position in
+//! each stratum, at a place chosen by the key. So after `t` positions it has had `t x light / total` of them,
+//! rounded down or up, and no pattern repeats. More sources form a binary tree of such choices: with `k` of
+//! them, the count of each is off by less than `log2(k) + 1`. Everything has a closed form, in both
 //! directions: which source at a position, how many of a source before it, and where the n-th of a source is.
 
 use super::key::{Key, Purpose};
@@ -14,7 +16,7 @@ use super::key::{Key, Purpose};
 pub(super) struct Choice {
     nodes: Vec<Node>,
     root: Branch,
-    /// How to get from the root to each source: the nodes, and whether the source is on the light side.
+    /// Path from the root to each source: the nodes, and whether the source is on the light side.
     paths: Vec<Vec<(usize, Side)>>,
 }
 
@@ -109,7 +111,7 @@ impl Choice {
         }
     }
 
-    /// How many times a source comes before a position.
+    /// Returns how many times a source comes before a position.
     pub(super) fn count(&self, source: usize, position: u64) -> u64 {
         self.paths[source]
             .iter()
@@ -123,7 +125,8 @@ impl Choice {
             })
     }
 
-    /// The position where a source comes for the `number`-th time, from 0; `u64::MAX` if that is too far away.
+    /// The position where a source comes for the `number`-th time, from 0; `u64::MAX` if that is too far
+    /// away.
     pub(super) fn position(&self, source: usize, number: u64) -> u64 {
         self.paths[source]
             .iter()
@@ -140,7 +143,7 @@ impl Choice {
 }
 
 impl Node {
-    /// Where a stratum starts.
+    /// Returns where a stratum starts.
     fn start(&self, stratum: u128) -> u128 {
         (stratum * (self.light + self.heavy)).div_ceil(self.light)
     }
@@ -163,7 +166,7 @@ impl Node {
         }
     }
 
-    /// How often the light branch comes before a position, and which branch comes there.
+    /// Returns how often the light branch comes before a position, and which branch comes there.
     fn light_before(&self, position: u64) -> (u64, Side) {
         let position = u128::from(position);
         let stratum = position * self.light / (self.light + self.heavy);

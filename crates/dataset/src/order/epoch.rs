@@ -1,10 +1,11 @@
 //! The order of one epoch, in both directions.
 //!
-//! Made by [`Plan::epoch`], cheap to clone, never changed. [`Order::at`] is for single questions; who walks along takes a
-//! [`Cursor`], which remembers the window that it is in.
+//! Made by [`Plan::epoch`], cheap to clone, never changed. [`Order::at`] is for single questions; who walks
+//! along takes a [`Cursor`], which remembers the window that it is in.
 //!
-//! An epoch that takes less than the whole dataset is, if shuffled, the beginning of the whole order: uniform, and it reads
-//! no more of the lake than it takes. Unshuffled, it is every so-many-th sample, starting elsewhere in each epoch.
+//! An epoch that takes less than the whole dataset is, if shuffled, the beginning of the whole order:
+//! uniform, and it reads no more of the lake than it takes. Unshuffled, it is every so-many-th sample,
+//! starting elsewhere in each epoch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::permutation::Permutation;
 use super::plan::Plan;
 use super::windows::Windows;
 
-/// Which sample comes at which position of an epoch.
+/// The sample at each position of an epoch.
 #[derive(Debug, Clone)]
 pub struct Order {
     pub(super) plan: Plan,
@@ -74,13 +75,13 @@ impl Order {
         Self { plan, epoch, kind }
     }
 
-    /// Which epoch this is.
+    /// Returns which epoch this is.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// How many positions there are.
+    /// Returns how many positions there are.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.plan.epoch_samples()

@@ -1,8 +1,9 @@
 //! Keys: how one seed becomes an independent number for each epoch, window and round.
 //!
-//! The mixing function is the finaliser of SplitMix64 (Stafford's variant 13): a bijection of 64-bit words that passes the usual
-//! batteries on consecutive inputs. It is not cryptography: who knows the seed knows the order, and that is the point. Its
-//! definition is part of the order (docs/flows/dataset-order.md); a change here changes every run that resumes.
+//! The mixing function is the finaliser of SplitMix64 (Stafford's variant 13): a bijection of 64-bit words
+//! that passes the usual batteries on consecutive inputs. It is not cryptography: who knows the seed knows
+//! the order, and that is the point. Its definition is part of the order (docs/flows/dataset-order.md); a
+//! change here changes every run that resumes.
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -13,7 +14,7 @@ pub(super) const fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// What a derived key is for, so that no two uses of a seed share their numbers.
+/// Purpose of a derived key, so that no two uses of a seed share their numbers.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Purpose {
     Epoch = 1,

@@ -1,9 +1,9 @@
 //! Several datasets as one, by weights.
 //!
-//! [`Choice`] says which source comes at which position, so a mix needs no state but its position. Each source goes through its own
-//! epochs: one that is small starts again, shuffled anew, as often as the weights ask for it. An epoch of the mix ends where [`Stop`]
-//! says; in the next one every source goes on where it was, so that of a large source nothing comes twice before all of it came
-//! once.
+//! [`Choice`] says which source comes at which position, so a mix needs no state but its position. Each
+//! source goes through its own epochs: one that is small starts again, shuffled anew, as often as the weights
+//! ask for it. An epoch of the mix ends where [`Stop`] says; in the next one every source goes on where it
+//! was, so that of a large source nothing comes twice before all of it came once.
 
 use forebay_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -11,21 +11,21 @@ use serde::{Deserialize, Serialize};
 use super::choice::Choice;
 use super::cursor::Cursor;
 use super::plan::Plan;
-use super::state::{MixState, STATE_VERSION, SourceState, State, check_version};
+use super::state::{MixState, OrderState, STATE_VERSION, SourceState, check_version};
 
-/// How many datasets can be mixed.
+/// Datasets that can be mixed.
 pub const SOURCES_MAX: usize = 4096;
 /// Weights that are no whole numbers are scaled so that the largest becomes this.
 const WEIGHT_MAX: f64 = 4_294_967_296.0;
 
-/// When an epoch of a mix ends.
+/// End of an epoch of a mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
     /// Before the first source would start again.
     #[default]
     FirstExhausted,
-    /// When every source came whole at least once.
+    /// Ends when every source came whole at least once.
     AllExhausted,
     /// Never: there is one epoch without an end.
     Forever,
@@ -40,18 +40,18 @@ pub struct Mix {
     stop: Stop,
     choice: Choice,
     samples: Option<u64>,
-    /// How many samples each source gives in an epoch of the mix.
+    /// Samples that each source gives in an epoch of the mix.
     given: Vec<u64>,
 }
 
-/// What comes at a position of a mix.
+/// The sample at a position of a mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pick {
-    /// Which source.
+    /// Its source.
     pub source: usize,
-    /// Which epoch of that source.
+    /// Epoch of that source.
     pub epoch: u64,
-    /// Which position in it.
+    /// Position in that epoch.
     pub position: u64,
 }
 
@@ -59,7 +59,8 @@ impl Mix {
     /// Mixes these datasets by these weights, of which only the proportions matter.
     ///
     /// # Errors
-    /// `InvalidInput` if there are none or more than [`SOURCES_MAX`], one is empty, or a weight is not above 0.
+    /// `InvalidInput` if there are none or more than [`SOURCES_MAX`], one is empty, or a weight is not above
+    /// 0.
     pub fn new(sources: Vec<(Plan, f64)>, seed: u64, stop: Stop) -> Result<Self> {
         let weights = whole(&sources.iter().map(|(_, weight)| *weight).collect::<Vec<_>>())?;
         Self::build(
@@ -103,7 +104,7 @@ impl Mix {
         })
     }
 
-    /// How many positions an epoch of the mix has; none if it never ends.
+    /// Returns how many positions an epoch of the mix has; none if it never ends.
     #[must_use]
     pub fn epoch_samples(&self) -> Option<u64> {
         self.samples
@@ -115,7 +116,7 @@ impl Mix {
         &self.sources
     }
 
-    /// How many samples each source gives before a position of an epoch.
+    /// Returns how many samples each source gives before a position of an epoch.
     #[must_use]
     pub fn given(&self, position: u64) -> Vec<u64> {
         (0..self.sources.len())
@@ -123,7 +124,7 @@ impl Mix {
             .collect()
     }
 
-    /// What comes at a position of an epoch; none behind its end.
+    /// Returns what comes at a position of an epoch; none behind its end.
     #[must_use]
     pub fn pick(&self, epoch: u64, position: u64) -> Option<Pick> {
         match self.samples {
@@ -153,8 +154,8 @@ impl Mix {
 
     /// The state after so many samples of an epoch.
     #[must_use]
-    pub fn state(&self, epoch: u64, position: u64) -> State {
-        State {
+    pub fn state(&self, epoch: u64, position: u64) -> OrderState {
+        OrderState {
             version: STATE_VERSION,
             epoch,
             position,
@@ -170,8 +171,9 @@ impl Mix {
     /// These datasets as they were mixed when the state was taken, whatever the options of this mix.
     ///
     /// # Errors
-    /// `Changed` if a dataset is another one, `Unsupported` if the state is of another version, `InvalidInput` if it does not fit.
-    pub fn resume(&self, state: &State) -> Result<Self> {
+    /// `Changed` if a dataset is another one, `Unsupported` if the state is of another version,
+    /// `InvalidInput` if it does not fit.
+    pub fn resume(&self, state: &OrderState) -> Result<Self> {
         check_version(state.version)?;
         let Some(mix) = state
             .mix

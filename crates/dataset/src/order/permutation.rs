@@ -1,16 +1,18 @@
 //! A keyed bijection of `[0, n)`: the one primitive that all shuffling is made of.
 //!
-//! Up to 64 elements it is a table, shuffled by Fisher and Yates: exactly uniform, where a cipher would be at its worst. Above that it
-//! is a Feistel network over a rectangle of `rows x columns >= n` places, both near the square root of `n`, with eight rounds of
-//! addition modulo the side. The rectangle overshoots by less than one row, so walking a cycle back into `[0, n)` is needed for
-//! about one element in `sqrt(n)`; a network over a power of two would walk twice on average, and more for some `n`. It takes
-//! constant memory, about 30 ns in each direction, and nothing at start-up. `n` is below 2^63.
+//! Up to 64 elements it is a table, shuffled by Fisher and Yates: exactly uniform, where a cipher would be at
+//! its worst. Above that it is a Feistel network over a rectangle of `rows x columns >= n` places, both near
+//! the square root of `n`, with eight rounds of addition modulo the side. The rectangle overshoots by less
+//! than one row, so walking a cycle back into `[0, n)` is needed for about one element in `sqrt(n)`; a
+//! network over a power of two would walk twice on average, and more for some `n`. It takes constant memory,
+//! about 30 ns in each direction, and nothing at start-up. `n` is below 2^63.
 
 use super::key::{Key, scale};
 
 /// Up to here a table is exact and cheaper.
 const TABLE_MAX: u64 = 64;
-/// Even: the two sides take turns. Four are enough in theory; eight leave nothing that chi-square tests can see.
+/// Even: the two sides take turns. Four are enough in theory; eight leave nothing that chi-square tests can
+/// see.
 const ROUNDS: usize = 8;
 
 /// A permutation of `[0, n)` chosen by a key.
@@ -49,7 +51,7 @@ impl Permutation {
         Self { n, kind }
     }
 
-    /// Where element `index < n` goes.
+    /// Returns where element `index < n` goes.
     pub(super) fn at(&self, index: u64) -> u64 {
         debug_assert!(index < self.n);
         match &self.kind {
@@ -64,7 +66,7 @@ impl Permutation {
         }
     }
 
-    /// Which element goes to `place < n`.
+    /// Returns which element goes to `place < n`.
     pub(super) fn inverse(&self, place: u64) -> u64 {
         debug_assert!(place < self.n);
         match &self.kind {

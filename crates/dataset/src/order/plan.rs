@@ -19,7 +19,7 @@ pub struct Plan {
     pub(super) options: OrderOptions,
     /// The dataset as it is.
     pub(super) shape: Arc<Shape>,
-    /// What is left of it by the subset; the samples of this shape are ordinals.
+    /// Shape that the subset leaves; its samples are ordinals.
     pub(super) left: Arc<Shape>,
     pub(super) subset: Option<Arc<Subset>>,
     /// Only for windows.
@@ -40,7 +40,8 @@ impl Plan {
     /// The plan for the samples that a filter let through.
     ///
     /// # Errors
-    /// `InvalidInput` if the options make no sense or the subset names samples that the dataset does not have.
+    /// `InvalidInput` if the options make no sense or the subset names samples that the dataset does not
+    /// have.
     pub fn filtered(
         shape: impl Into<Arc<Shape>>,
         subset: impl Into<Arc<Subset>>,
@@ -92,13 +93,13 @@ impl Plan {
         Order::new(self.clone(), epoch)
     }
 
-    /// How many samples an epoch has.
+    /// Returns how many samples an epoch has.
     #[must_use]
     pub fn epoch_samples(&self) -> u64 {
         self.epoch_samples
     }
 
-    /// How it is shuffled.
+    /// Returns how it is shuffled.
     #[must_use]
     pub fn options(&self) -> &OrderOptions {
         &self.options
@@ -110,20 +111,21 @@ impl Plan {
         &self.shape
     }
 
-    /// Which dataset this is, and which subset of it.
+    /// Returns which dataset this is, and which subset of it.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.left.fingerprint()
     }
 
-    /// How many samples there are to take from.
+    /// Returns how many samples there are to take from.
     pub(super) fn subset_samples(&self) -> u64 {
         self.left.samples()
     }
 
-    /// A random number for a position of an epoch, the same whenever it is asked for: what random steps of decoders use.
+    /// A random number for a position of an epoch, the same whenever it is asked for: what random steps of
+    /// decoders use.
     #[must_use]
-    pub fn draw(&self, epoch: u64, position: u64) -> u64 {
+    pub fn sample_seed(&self, epoch: u64, position: u64) -> u64 {
         self.epoch_key(epoch).derive(Purpose::Draw, 0).word(position)
     }
 

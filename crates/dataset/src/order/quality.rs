@@ -1,18 +1,19 @@
-//! How well an order is mixed: the median distance between neighbours.
+//! Quality of a shuffle: the median distance between neighbours.
 //!
-//! The measure of the loader comparisons: take two samples that come one after the other, how far apart do they lie in the dataset?
-//! Perfect shuffling gives a median of `1 - 1/sqrt(2)` = 29 % of the dataset; a shuffle buffer of a thousand gives hundreds, whatever
-//! the size of the dataset. It is measured at up to so many places, spread over the epoch; the same places every time.
+//! The measure of the loader comparisons: take two samples that come one after the other, how far apart do
+//! they lie in the dataset? Perfect shuffling gives a median of `1 - 1/sqrt(2)` = 29 % of the dataset; a
+//! shuffle buffer of a thousand gives hundreds, whatever the size of the dataset. It is measured at up to so
+//! many places, spread over the epoch; the same places every time.
 
 use super::epoch::Order;
 use super::key::{Key, Purpose};
 
-/// How well an order is mixed.
+/// Quality of a shuffle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quality {
     /// The median distance between neighbours, in samples.
     pub median_distance: u64,
-    /// What perfect shuffling of this many samples would give.
+    /// Distance that perfect shuffling of this many samples would give.
     pub uniform_distance: u64,
     /// At how many places it was measured.
     pub pairs: u64,

@@ -1,8 +1,8 @@
 //! The shape of a dataset: how many samples and bytes each shard has, and a fingerprint of what it is.
 //!
-//! That is all an order needs to know. A shard here is a run of consecutive samples that are best read together; whoever has an
-//! object per sample may call a thousand of them one shard. Samples are numbered from 0 in the order of the shards. Memory: 16 bytes
-//! a shard.
+//! That is all an order needs to know. A shard here is a run of consecutive samples that are best read
+//! together; whoever has an object per sample may call a thousand of them one shard. Samples are numbered
+//! from 0 in the order of the shards. Memory: 16 bytes a shard.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,16 +15,16 @@ use sha2::{Digest as _, Sha256};
 /// Samples of a dataset are numbered below this.
 pub const SAMPLES_MAX: u64 = 1 << 62;
 
-/// What a shard holds.
+/// Size of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShardSize {
-    /// How many samples.
+    /// Samples.
     pub samples: u64,
-    /// How many bytes; only windows given in bytes look at it.
+    /// Bytes; only windows given in bytes look at it.
     pub bytes: u64,
 }
 
-/// How many samples and bytes each shard has.
+/// Samples and bytes of each shard.
 #[derive(Debug, Clone)]
 pub struct Shape {
     /// The number of the first sample of each shard, and at the end of all.
@@ -61,13 +61,13 @@ impl Shape {
         })
     }
 
-    /// How many samples there are.
+    /// Returns how many samples there are.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.first[self.bytes.len()]
     }
 
-    /// How many shards there are.
+    /// Returns how many shards there are.
     #[must_use]
     pub fn shards(&self) -> usize {
         self.bytes.len()
@@ -93,19 +93,19 @@ impl Shape {
         Some((shard, sample - self.first[shard]))
     }
 
-    /// Which versions of which shards this is.
+    /// Returns which versions of which shards this is.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
-    /// How many bytes a shard has.
+    /// Returns how many bytes a shard has.
     pub(super) fn bytes_of(&self, shard: usize) -> u64 {
         self.bytes[shard]
     }
 }
 
-/// Which dataset this is: the same for the same shards in the same versions, in the same order.
+/// Identity of a dataset: the same for the same shards in the same versions, in the same order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint([u8; 16]);

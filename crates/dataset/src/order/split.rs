@@ -1,9 +1,10 @@
 //! Steps, ranks and workers: who takes which positions of an epoch.
 //!
-//! Step `s` of an epoch that starts at position `p` takes the `world x batch` positions from `p + s x world x batch` on, rank `r` the
-//! `r`-th slice of `batch` of them. So what a step sees depends on the size of the global batch alone, and all ranks have the same
-//! number of steps. At the end there may be too few positions for a whole step: they are dropped, or the step is filled up with the
-//! first positions of the epoch; both are counted. Workers of a rank take its batches in turn, as torch's loader hands them out.
+//! Step `s` of an epoch that starts at position `p` takes the `world x batch` positions from `p + s x world x
+//! batch` on, rank `r` the `r`-th slice of `batch` of them. So what a step sees depends on the size of the
+//! global batch alone, and all ranks have the same number of steps. At the end there may be too few positions
+//! for a whole step: they are dropped, or the step is filled up with the first positions of the epoch; both
+//! are counted. Workers of a rank take its batches in turn, as torch's loader hands them out.
 
 use std::ops::Range;
 
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Limit for ranks, samples in a batch and workers; their product fits into 64 bits.
 const COUNT_MAX: u64 = 1 << 31;
 
-/// What happens to the positions at the end that do not fill a step.
+/// Policy for the positions at the end that do not fill a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tail {
@@ -27,13 +28,13 @@ pub enum Tail {
 /// One rank among all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ranks {
-    /// Which rank this is, from 0.
+    /// This rank, from 0.
     pub rank: u64,
-    /// How many ranks there are.
+    /// Number of ranks.
     pub world: u64,
-    /// How many samples a rank takes in a step.
+    /// Samples of a rank in a step.
     pub batch: u64,
-    /// What happens at the end.
+    /// Policy for the end.
     pub tail: Tail,
 }
 
@@ -46,7 +47,7 @@ pub struct Split {
     start: u64,
 }
 
-/// What a rank takes in a step.
+/// Positions of a rank in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
     /// The step, counted from the start of the split.
@@ -60,7 +61,8 @@ impl Split {
     /// The steps from position `start` on of an epoch with so many positions (none: it never ends).
     ///
     /// # Errors
-    /// `InvalidInput` if the rank is not among the ranks, a count is 0 or above 2^31, or the start lies behind the end.
+    /// `InvalidInput` if the rank is not among the ranks, a count is 0 or above 2^31, or the start lies
+    /// behind the end.
     pub fn new(samples: Option<u64>, start: u64, ranks: Ranks) -> Result<Self> {
         if ranks.rank >= ranks.world {
             return Err(
@@ -90,13 +92,13 @@ impl Split {
         })
     }
 
-    /// How many samples all ranks together take in a step.
+    /// Returns how many samples all ranks together take in a step.
     #[must_use]
     pub fn global_batch(&self) -> u64 {
         self.ranks.world * self.ranks.batch
     }
 
-    /// How many steps there are, on every rank; none if there is no end.
+    /// Returns how many steps there are, on every rank; none if there is no end.
     #[must_use]
     pub fn steps(&self) -> Option<u64> {
         let left = self.samples? - self.start;
@@ -106,7 +108,7 @@ impl Split {
         })
     }
 
-    /// How many samples are left out at the end.
+    /// Returns how many samples are left out at the end.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         match (self.samples, self.ranks.tail) {
@@ -115,7 +117,7 @@ impl Split {
         }
     }
 
-    /// How many samples come a second time to fill up the last step.
+    /// Returns how many samples come a second time to fill up the last step.
     #[must_use]
     pub fn padded(&self) -> u64 {
         match (self.samples, self.ranks.tail) {
@@ -126,7 +128,7 @@ impl Split {
         }
     }
 
-    /// What this rank takes in a step; none behind the last one.
+    /// Returns what this rank takes in a step; none behind the last one.
     #[must_use]
     pub fn batch(&self, step: u64) -> Option<Batch> {
         if self.steps().is_some_and(|steps| step >= steps) {
@@ -142,29 +144,6 @@ impl Split {
         })
     }
 
-    /// All batches of this rank.
-    pub fn batches(&self) -> impl Iterator<Item = Batch> + use<> {
-        let split = *self;
-        (0..).map_while(move |step| split.batch(step))
-    }
-
-    /// The batches of one of this rank's workers.
-    ///
-    /// # Errors
-    /// `InvalidInput` if the worker is not among the workers.
-    pub fn worker_batches(&self, worker: u64, workers: u64) -> Result<impl Iterator<Item = Batch> + use<>> {
-        if worker >= workers || workers > COUNT_MAX {
-            return Err(
-                Error::new(Kind::InvalidInput, "workers count from 0 to their number less 1")
-                    .with("worker", worker)
-                    .with("workers", workers),
-            );
-        }
-        let split = *self;
-        let steps = (0_u64..).map_while(move |turn| turn.checked_mul(workers)?.checked_add(worker));
-        Ok(steps.map_while(move |step| split.batch(step)))
-    }
-
     /// The position after so many steps: what a state of this rank, and of every other one, says then.
     #[must_use]
     pub fn position_after(&self, steps: u64) -> u64 {
@@ -172,30 +151,6 @@ impl Split {
             .start
             .saturating_add(steps.saturating_mul(self.global_batch()));
         self.samples.map_or(position, |samples| position.min(samples))
-    }
-
-    /// How many steps a rank has done whose workers have handed over so many batches each.
-    ///
-    /// # Errors
-    /// `InvalidInput` if no such number of steps exists: the batches were not taken in turn.
-    pub fn steps_of_workers(handed_over: &[u64]) -> Result<u64> {
-        let steps = handed_over
-            .iter()
-            .fold(0_u64, |sum, batches| sum.saturating_add(*batches));
-        let workers = handed_over.len().max(1) as u64;
-        for (worker, batches) in handed_over.iter().enumerate() {
-            let turn = steps / workers + u64::from((worker as u64) < steps % workers);
-            if *batches != turn {
-                return Err(Error::new(
-                    Kind::InvalidInput,
-                    "the states of these workers do not belong to one step: take them at the same time",
-                )
-                .with("worker", worker)
-                .with("batches", batches)
-                .with("expected", turn));
-            }
-        }
-        Ok(steps)
     }
 }
 
@@ -216,7 +171,7 @@ impl Batch {
         self.first.min(limit)..(self.first + self.samples).min(limit)
     }
 
-    /// How many of the positions are padding.
+    /// Returns how many of the positions are padding.
     #[must_use]
     pub fn padded(&self) -> u64 {
         let own = self.own();

@@ -1,9 +1,10 @@
-//! Where a run stands, in a few hundred bytes of JSON.
+//! Position and order of a run, in a few hundred bytes of JSON.
 //!
-//! A state counts the samples that all ranks together have consumed of an epoch. It does not know of ranks, batches or workers, so it
-//! can be resumed with any number of them, and every rank has the same one after the same step ([`Split::position_after`]). It carries
-//! what the order depends on, so a resumed run goes on with the order that it had, whatever the new options say; and a fingerprint
-//! of the data, so that a run on changed data is refused: positions would mean other samples.
+//! A state counts the samples that all ranks together have consumed of an epoch. It does not know of ranks,
+//! batches or workers, so it can be resumed with any number of them, and every rank has the same one after
+//! the same step ([`Split::position_after`]). It carries what the order depends on, so a resumed run goes on
+//! with the order that it had, whatever the new options say; and a fingerprint of the data, so that a run on
+//! changed data is refused: positions would mean other samples.
 //!
 //! [`Split::position_after`]: super::Split::position_after
 
@@ -20,38 +21,38 @@ pub const STATE_VERSION: u32 = 1;
 /// A state that is larger was not written by us.
 const STATE_BYTES_MAX: usize = 1 << 20;
 
-/// Where a run stands.
+/// Position and order of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct OrderState {
     /// [`STATE_VERSION`].
     pub version: u32,
     /// The epoch.
     pub epoch: u64,
-    /// How many samples of it all ranks together have consumed.
+    /// Samples of it that all ranks together have consumed.
     pub position: u64,
-    /// What is read: one dataset, or those of a mix.
+    /// Its sources: one dataset, or those of a mix.
     pub sources: Vec<SourceState>,
-    /// How several datasets are mixed.
+    /// Mix of several datasets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mix: Option<MixState>,
 }
 
-/// What the order of one dataset depends on.
+/// Options that the order of one dataset depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SourceState {
     /// The seed.
     pub seed: u64,
-    /// How it is shuffled.
+    /// Its shuffle.
     pub shuffle: Shuffle,
-    /// How many samples an epoch takes.
+    /// Samples of an epoch.
     pub epoch_samples: u64,
-    /// Which dataset it is, and which subset of it.
+    /// Identity of the dataset and its subset.
     pub fingerprint: Fingerprint,
 }
 
-/// What the choice between datasets depends on.
+/// Options that the choice between datasets depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MixState {
@@ -59,11 +60,11 @@ pub struct MixState {
     pub seed: u64,
     /// The weight of each source.
     pub weights: Vec<u64>,
-    /// When an epoch of the mix ends.
+    /// End of an epoch of the mix.
     pub stop: Stop,
 }
 
-impl State {
+impl OrderState {
     /// The state as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
@@ -138,8 +139,8 @@ impl SourceState {
 impl Plan {
     /// The state after so many samples of an epoch.
     #[must_use]
-    pub fn state(&self, epoch: u64, position: u64) -> State {
-        State {
+    pub fn state(&self, epoch: u64, position: u64) -> OrderState {
+        OrderState {
             version: STATE_VERSION,
             epoch,
             position,
@@ -151,8 +152,9 @@ impl Plan {
     /// This dataset in the order that the state was taken in, whatever the options of this plan.
     ///
     /// # Errors
-    /// `Changed` if the dataset is another one, `Unsupported` if the state is of another version, `InvalidInput` if it does not fit.
-    pub fn resume(&self, state: &State) -> Result<Self> {
+    /// `Changed` if the dataset is another one, `Unsupported` if the state is of another version,
+    /// `InvalidInput` if it does not fit.
+    pub fn resume(&self, state: &OrderState) -> Result<Self> {
         check_version(state.version)?;
         let ([source], None) = (state.sources.as_slice(), &state.mix) else {
             return Err(Error::new(

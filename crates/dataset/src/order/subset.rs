@@ -1,8 +1,9 @@
 //! A part of a dataset: the samples that a filter let through.
 //!
-//! An order over a subset runs over the ordinals of its samples (0 for the first that is in, and so on), so it stays exact: each
-//! once, no gaps. The subset translates both ways. It is a bitmap with counts where it is dense (1.1 bits per sample of the
-//! dataset) and a sorted list where it is sparse (8 bytes per sample of the subset), whichever is smaller.
+//! An order over a subset runs over the ordinals of its samples (0 for the first that is in, and so on), so
+//! it stays exact: each once, no gaps. The subset translates both ways. It is a bitmap with counts where it
+//! is dense (1.1 bits per sample of the dataset) and a sorted list where it is sparse (8 bytes per sample of
+//! the subset), whichever is smaller.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -120,7 +121,7 @@ impl Subset {
         Self::from_sorted(both).expect("ordinals ascend, and so do their samples")
     }
 
-    /// How many samples are in it.
+    /// Returns how many samples are in it.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.samples
@@ -149,7 +150,7 @@ impl Subset {
         }
     }
 
-    /// How many samples of the subset are below this one.
+    /// Returns how many samples of the subset are below this one.
     pub(super) fn rank(&self, sample: u64) -> u64 {
         match &self.kind {
             Set::Sparse(list) => list.partition_point(|other| *other < sample) as u64,
@@ -211,7 +212,7 @@ fn dense(mut words: Vec<u64>) -> Set {
     Set::Dense { words, before }
 }
 
-/// Whether a list of so many samples is smaller than a bitmap that ends there.
+/// Returns whether a list of so many samples is smaller than a bitmap that ends there.
 fn is_sparse(samples: u64, end: u64) -> bool {
     end / 56 > samples
 }

@@ -1,8 +1,9 @@
-//! When a shard is needed: what a prefetcher reads next, and what a cache should keep.
+//! Next uses of a shard: what a prefetcher reads next, and what a cache should keep.
 //!
-//! Answers are in windows. Inside one all samples of it are needed all along, so a reader that has fetched the window's pieces will not
-//! wait again until its end; a cache that has to drop something drops what has the farthest next use, in this epoch or in the next.
-//! Without shuffling a window is a shard; with the global shuffle there is one window.
+//! Answers are in windows. Inside one all samples of it are needed all along, so a reader that has fetched
+//! the window's pieces will not wait again until its end; a cache that has to drop something drops what has
+//! the farthest next use, in this epoch or in the next. Without shuffling a window is a shard; with the
+//! global shuffle there is one window.
 
 use std::ops::Range;
 
@@ -13,7 +14,8 @@ use super::epoch::{Kind, Order};
 pub struct Piece {
     /// The shard.
     pub shard: usize,
-    /// The rows of that shard, from the first to the last that is needed. A filter may leave out some between them.
+    /// The rows of that shard, from the first to the last that is needed. A filter may leave out some between
+    /// them.
     pub rows: Range<u64>,
 }
 
@@ -27,7 +29,7 @@ pub struct Use {
 }
 
 impl Order {
-    /// How many windows the epoch has. Some may be empty.
+    /// Returns how many windows the epoch has. Some may be empty.
     #[must_use]
     pub fn windows(&self) -> u64 {
         match &self.kind {
@@ -71,7 +73,7 @@ impl Order {
         positions.start.min(self.samples())..positions.end.min(self.samples())
     }
 
-    /// What has to be read for a window, in an order that is as good as any other.
+    /// Returns what has to be read for a window, in an order that is as good as any other.
     #[must_use]
     pub fn pieces(&self, window: u64) -> Vec<Piece> {
         if self.window_positions(window).is_empty() {
@@ -95,7 +97,7 @@ impl Order {
         }
     }
 
-    /// When the samples of a shard are needed, soonest first. Empty if they are not.
+    /// Returns when the samples of a shard are needed, soonest first. Empty if they are not.
     #[must_use]
     pub fn uses(&self, shard: usize) -> Vec<Use> {
         let samples = self.plan.left.samples_of(shard);
@@ -111,26 +113,6 @@ impl Order {
             (!positions.is_empty()).then_some(Use { positions, piece })
         });
         uses.collect()
-    }
-
-    /// The positions of the first window that needs a shard; none if it is not needed.
-    #[must_use]
-    pub fn first_use(&self, shard: usize) -> Option<Range<u64>> {
-        self.uses(shard).into_iter().next().map(|next| next.positions)
-    }
-
-    /// How many positions on from here a shard is needed next, in this epoch or in the next one: 0 if now.
-    #[must_use]
-    pub fn next_use(&self, next_epoch: &Self, shard: usize, position: u64) -> Option<u64> {
-        let here = self
-            .uses(shard)
-            .into_iter()
-            .find(|it| it.positions.end > position);
-        if let Some(here) = here {
-            return Some(here.positions.start.saturating_sub(position));
-        }
-        let there = next_epoch.first_use(shard)?;
-        Some(self.samples().saturating_sub(position) + there.start)
     }
 
     /// The piece that holds these ordinals of one shard.

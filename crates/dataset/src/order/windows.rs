@@ -1,11 +1,14 @@
-//! The windowed shuffle of one epoch: runs of samples in a keyed order, cut into windows, samples permuted inside each.
+//! The windowed shuffle of one epoch: runs of samples in a keyed order, cut into windows, samples permuted
+//! inside each.
 //!
-//! A run is some consecutive samples of one shard. Runs are the same in every epoch ([`Runs`]), so that a cache may keep what it
-//! has; an epoch ([`Windows`]) permutes them, lays them end to end and cuts this line into windows of equal size. A run that lies on
-//! a cut belongs to two neighbouring windows, with its first samples to the one and with the others to the next: no window is larger
-//! than asked for and none is a small rest, which would mix badly.
+//! A run is some consecutive samples of one shard. Runs are the same in every epoch ([`Runs`]), so that a
+//! cache may keep what it has; an epoch ([`Windows`]) permutes them, lays them end to end and cuts this line
+//! into windows of equal size. A run that lies on a cut belongs to two neighbouring windows, with its first
+//! samples to the one and with the others to the next: no window is larger than asked for and none is a small
+//! rest, which would mix badly.
 //!
-//! Memory: 8 to 16 bytes a run and 12 to 20 more for each epoch in use. There are at most as many runs as shards plus 2^18.
+//! Memory: 8 to 16 bytes a run and 12 to 20 more for each epoch in use. There are at most as many runs as
+//! shards plus 2^18.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +18,7 @@ use super::permutation::Permutation;
 use super::shape::Shape;
 use super::{Span, Window};
 
-/// How many runs cutting may add to the shards.
+/// Runs that cutting may add to the shards.
 const RUNS_ADDED_MAX: u64 = 1 << 18;
 
 /// The runs that a dataset is cut into.
@@ -25,7 +28,7 @@ pub(super) struct Runs {
     first: Vec<u64>,
     /// The bytes of each run; empty if windows are in samples.
     bytes: Vec<u64>,
-    /// How many windows there are.
+    /// Number of windows.
     windows: u64,
 }
 
@@ -88,9 +91,9 @@ pub(super) struct Windows {
     runs: Arc<Runs>,
     key: Key,
     order: Permutation,
-    /// Which run lies in each slot of the line.
+    /// Run in each slot of the line.
     slots: Vec<u32>,
-    /// Where each slot starts on the line, in samples, and at the end its length.
+    /// Start of each slot on the line, in samples, and at the end its length.
     starts: Vec<u64>,
     /// The same in bytes; empty if windows are in samples.
     starts_bytes: Vec<u64>,
@@ -136,7 +139,7 @@ impl Windows {
         }
     }
 
-    /// How many windows there are.
+    /// Returns how many windows there are.
     pub(super) fn count(&self) -> u64 {
         self.runs.windows
     }
@@ -222,7 +225,7 @@ impl Windows {
         open.positions.start + open.order.inverse(line - open.positions.start)
     }
 
-    /// Where a sample lies on the line of runs.
+    /// Returns where a sample lies on the line of runs.
     fn line_of(&self, sample: u64) -> u64 {
         let run = slot_at(&self.runs.first, sample);
         let slot = self.order.inverse(run as u64) as usize;
@@ -240,7 +243,7 @@ impl Windows {
         })
     }
 
-    /// Where some consecutive samples are used: for each stretch of them its window's positions.
+    /// Returns where some consecutive samples are used: for each stretch of them its window's positions.
     pub(super) fn uses(&self, samples: Range<u64>) -> Vec<(Range<u64>, Range<u64>)> {
         let mut uses = Vec::new();
         let mut sample = samples.start;

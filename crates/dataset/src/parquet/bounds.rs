@@ -1,4 +1,5 @@
-//! Smallest and largest values of pages, from the page index, where the writer left one: what a filter passes over unread.
+//! Smallest and largest values of pages, from the page index, where the writer left one: what a filter passes
+//! over unread.
 
 use std::ops::Range;
 
@@ -15,7 +16,8 @@ use crate::filter::Scalar;
 pub type PageBounds = Option<(Scalar, Scalar)>;
 
 impl ParquetFile {
-    /// Where the bounds of the pages of a column chunk lie, if they are there and compare as values do.
+    /// Returns where the bounds of the pages of a column chunk lie, if they are there and compare as values
+    /// do.
     pub fn page_bounds_range(&self, group: usize, leaf: usize) -> Result<Option<Range<u64>>> {
         let compares = self.leaves().get(leaf).is_some_and(|leaf| {
             !leaf.is_list()

@@ -1,8 +1,9 @@
 //! Decodes pages of a column into rows: bytes that samples point into.
 //!
-//! A [`Slab`] is what one page decodes to (or a whole column chunk, where pages cannot be told apart): the bytes of all its values, and where
-//! each row begins. Rows of one width need no table. Checksums of pages are compared where the writer left them. Bound: [`SLAB_BYTES_MAX`];
-//! beyond it the file is refused with advice, before memory is taken for it (`pieces.rs`, `limits.rs`).
+//! A [`Slab`] is what one page decodes to (or a whole column chunk, where pages cannot be told apart): the
+//! bytes of all its values, and where each row begins. Rows of one width need no table. Checksums of pages
+//! are compared where the writer left them. Bound: [`SLAB_BYTES_MAX`]; beyond it the file is refused with
+//! advice, before memory is taken for it (`pieces.rs`, `limits.rs`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,7 +18,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::file::{PageTable, ParquetFile};
-use super::limits::{self, SLAB_BYTES_MAX, Stored, TOO_LARGE};
+use super::limits::{self, SLAB_BYTES_MAX, StoredType, TOO_LARGE};
 use super::nested::{self, Row};
 use super::pieces::{Chunk, Pieces};
 use super::schema::{Leaf, ValueKind};
@@ -30,10 +31,10 @@ const STEP_VALUES: usize = 1 << 20;
 /// Rows of one column, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slab {
-    /// Which rows of the row group.
+    /// Rows of the row group.
     rows: Range<u64>,
     bytes: Vec<u8>,
-    /// Where each row ends; empty if all have `width`.
+    /// End of each row; empty if all have `width`.
     ends: Vec<u32>,
     width: usize,
     /// Rows that are null, in order.
@@ -47,7 +48,7 @@ impl AsRef<[u8]> for Slab {
 }
 
 impl Slab {
-    /// Where a row of the row group lies in the bytes: nowhere if it is null.
+    /// Returns where a row of the row group lies in the bytes: nowhere if it is null.
     ///
     /// Errors: `OutOfRange` if it is a row of another page.
     pub fn row(&self, row: u64) -> Result<Option<Range<usize>>> {
@@ -66,7 +67,7 @@ impl Slab {
         Ok(Some(start..self.ends[at] as usize))
     }
 
-    /// How much memory it takes.
+    /// Returns how much memory it takes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.bytes.len() + 4 * (self.ends.len() + self.nulls.len()) + size_of::<Self>()
@@ -98,7 +99,7 @@ pub fn decode(
     let pages = guarded(|| take_pages(file, (group, leaf), table, page, pieces));
     let pages = pages.map_err(|why| about(limits::refused(why)))?;
     let descriptor = file.chunk(group, leaf)?.column_descr_ptr();
-    let stored = Stored {
+    let stored = StoredType {
         physical: descriptor.physical_type(),
         length: usize::try_from(descriptor.type_length()).unwrap_or_default(),
         is_list: column.is_list(),
@@ -108,7 +109,7 @@ pub fn decode(
     let values = values.map(|page| page.num_values() as usize).sum();
     let mut slab = SlabBuilder::new(column, table.rows(page), values);
     guarded(|| {
-        let reader = get_column_reader(descriptor, Box::new(Taken(pages)));
+        let reader = get_column_reader(descriptor, Box::new(TakenPages(pages)));
         read(reader, column, &mut slab)
     })
     .map_err(limits::refused)
@@ -138,7 +139,8 @@ fn take_pages(
     let pieces = Arc::new(pieces);
     let mut taken = VecDeque::new();
     let has_dictionary = table.dictionary.is_some();
-    // The reader takes what lies before the first page that it is told of for the dictionary: the first one of the chunk is named, and not read.
+    // The reader takes what lies before the first page that it is told of for the dictionary: the first one
+    // of the chunk is named, and not read.
     let first = match &table.dictionary {
         Some(dictionary) => dictionary.end,
         None => file.chunk_range(group, leaf).map_err(wrong)?.start,
@@ -163,9 +165,9 @@ fn location(range: Range<u64>) -> PageLocation {
 }
 
 /// Pages that were read already.
-struct Taken(VecDeque<Page>);
+struct TakenPages(VecDeque<Page>);
 
-impl Iterator for Taken {
+impl Iterator for TakenPages {
     type Item = ParquetResult<Page>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -173,7 +175,7 @@ impl Iterator for Taken {
     }
 }
 
-impl PageReader for Taken {
+impl PageReader for TakenPages {
     fn get_next_page(&mut self) -> ParquetResult<Option<Page>> {
         Ok(self.0.pop_front())
     }

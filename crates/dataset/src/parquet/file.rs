@@ -1,8 +1,9 @@
 //! A Parquet file whose footer was read: its columns, its row groups, and where their pages lie.
 //!
-//! Life cycle: [`ParquetFile::parse`] takes the end of the file; [`ParquetFile::pages`] makes the table of pages of a column chunk, from the
-//! page index where the writer left one, else from the headers of the pages, for which the whole chunk must be at hand. A column with lists whose
-//! pages do not say how many rows they have is one large page. Everything is compared with the size of the file before it is used.
+//! Life cycle: [`ParquetFile::parse`] takes the end of the file; [`ParquetFile::pages`] makes the table of
+//! pages of a column chunk, from the page index where the writer left one, else from the headers of the
+//! pages, for which the whole chunk must be at hand. A column with lists whose pages do not say how many rows
+//! they have is one large page. Everything is compared with the size of the file before it is used.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,19 +35,19 @@ pub struct ParquetFile {
     pub(super) data_end: u64,
 }
 
-/// Where the pages of a column chunk lie.
+/// Locations of the pages of a column chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageTable {
     /// The dictionary, if it has one.
     pub(super) dictionary: Option<Range<u64>>,
-    /// Where each page lies and which rows of the row group it has.
+    /// Location of each page, and its rows of the row group.
     pub(super) pages: Vec<(Range<u64>, Range<u64>)>,
-    /// Whether the only entry is the whole chunk.
+    /// Marks that the only entry is the whole chunk.
     pub(super) is_whole: bool,
 }
 
 impl PageTable {
-    /// Which page has this row of the row group.
+    /// Returns which page has this row of the row group.
     #[must_use]
     pub fn page_of(&self, row: u64) -> Option<u32> {
         let after = self.pages.partition_point(|(_, rows)| rows.start <= row);
@@ -69,13 +70,13 @@ impl PageTable {
             .map_or(0..0, |(_, rows)| rows.clone())
     }
 
-    /// How many pages there are.
+    /// Returns how many pages there are.
     #[must_use]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
@@ -118,7 +119,7 @@ impl ParquetFile {
         &self.leaves
     }
 
-    /// How many row groups it has.
+    /// Returns how many row groups it has.
     #[must_use]
     pub fn groups(&self) -> usize {
         self.first_rows.len() - 1
@@ -154,7 +155,8 @@ impl ParquetFile {
         chunk.ok_or_else(|| damaged("has other columns in some row groups"))
     }
 
-    /// Errors: `Unsupported` if a column chunk is compressed in a way that is not read; its reader would call that damage.
+    /// Errors: `Unsupported` if a column chunk is compressed in a way that is not read; its reader would call
+    /// that damage.
     pub(super) fn check_codec(&self, group: usize, leaf: usize) -> Result<()> {
         match self.chunk(group, leaf)?.compression() {
             Compression::BROTLI(_) | Compression::LZO => Err(unsupported()),
@@ -162,13 +164,13 @@ impl ParquetFile {
         }
     }
 
-    /// Where a column chunk lies.
+    /// Returns where a column chunk lies.
     pub fn chunk_range(&self, group: usize, leaf: usize) -> Result<Range<u64>> {
         let field = super::field("", self.chunk(group, leaf)?, self.data_end)?;
         Ok(field.offset..field.offset + field.bytes)
     }
 
-    /// Where the page index of a column chunk lies, if there is one.
+    /// Returns where the page index of a column chunk lies, if there is one.
     pub fn page_index_range(&self, group: usize, leaf: usize) -> Result<Option<Range<u64>>> {
         let range = self.chunk(group, leaf)?.offset_index_offset();
         let length = self.chunk(group, leaf)?.offset_index_length();
@@ -278,7 +280,7 @@ fn place(page: &PageLocation) -> Option<Range<u64>> {
     Some(offset..offset.checked_add(length)?)
 }
 
-/// Where every page starts, and how many rows it has; of a dictionary `None`.
+/// Returns where every page starts, and how many rows it has; of a dictionary `None`.
 fn headers(
     walked: &Arc<Walked>,
     meta: &ColumnChunkMetaData,

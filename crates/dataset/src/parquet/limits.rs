@@ -1,7 +1,8 @@
-//! What pages may take, before a decoder believes their headers.
+//! Limits of pages, before a decoder believes their headers.
 //!
-//! The `parquet` crate takes memory for as many values as a header claims. A page of a few bytes may claim millions: in a dictionary, whose values should
-//! each have bytes, and in lists, where runs of equal values and levels cost nothing in the file.
+//! The `parquet` crate takes memory for as many values as a header claims. A page of a few bytes may claim
+//! millions: in a dictionary, whose values should each have bytes, and in lists, where runs of equal values
+//! and levels cost nothing in the file.
 
 use forebay_core::{Error, Kind, Result};
 use parquet::basic::Type;
@@ -13,24 +14,25 @@ use super::damaged;
 
 /// The most that a page may decode to.
 pub const SLAB_BYTES_MAX: usize = 512 << 20;
-/// What the values of lists may take while they are put together, beside the slab.
+/// Memory that the values of lists may take while they are put together, beside the slab.
 const LISTS_BYTES_MAX: usize = 3 * SLAB_BYTES_MAX;
-/// What each of them takes besides itself: two levels, and where it begins and ends.
+/// Memory of each of them besides itself: two levels, and where it begins and ends.
 const LIST_VALUE_BYTES: usize = 2 * size_of::<i16>() + 2 * size_of::<usize>();
-/// What an error inside of the `parquet` crate says that means [`too_large`].
+/// Message of an error inside of the `parquet` crate that means [`too_large`].
 pub(super) const TOO_LARGE: &str = "the page decodes to more than is taken";
 
 /// The type of the values of a column, as it is stored.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stored {
+pub(super) struct StoredType {
     pub(super) physical: Type,
     /// Of values of fixed length.
     pub(super) length: usize,
     pub(super) is_list: bool,
 }
 
-impl Stored {
-    /// What the smallest value takes in a page without compression; of bits nothing, because there is no dictionary of them.
+impl StoredType {
+    /// Returns what the smallest value takes in a page without compression; of bits nothing, because there is
+    /// no dictionary of them.
     fn plain_bytes(self) -> usize {
         match self.physical {
             Type::BOOLEAN => 0,
@@ -41,7 +43,7 @@ impl Stored {
         }
     }
 
-    /// What a value takes in memory, besides bytes of its own.
+    /// Returns what a value takes in memory, besides bytes of its own.
     fn memory_bytes(self) -> usize {
         match self.physical {
             Type::BYTE_ARRAY | Type::FIXED_LEN_BYTE_ARRAY => size_of::<ByteArray>(),
@@ -51,7 +53,7 @@ impl Stored {
 }
 
 /// Refuses pages whose values would take more memory than they may.
-pub(super) fn check<'a>(pages: impl Iterator<Item = &'a Page>, stored: Stored) -> Result<()> {
+pub(super) fn check<'a>(pages: impl Iterator<Item = &'a Page>, stored: StoredType) -> Result<()> {
     let (mut bytes, mut values) = (0, 0);
     for page in pages {
         bytes += page.buffer().len();
@@ -87,7 +89,7 @@ pub(super) fn unsupported() -> Error {
     Error::new(Kind::Unsupported, message)
 }
 
-/// What the `parquet` crate could not read or decode.
+/// Returns what the `parquet` crate could not read or decode.
 pub(super) fn refused(why: ParquetError) -> Error {
     match why {
         ParquetError::NYI(_) => unsupported().caused_by(why),
@@ -122,15 +124,15 @@ mod tests {
         }
     }
 
-    fn stored(physical: Type, is_list: bool) -> Stored {
-        Stored {
+    fn stored(physical: Type, is_list: bool) -> StoredType {
+        StoredType {
             physical,
             length: 5,
             is_list,
         }
     }
 
-    fn kind_of(page: &Page, stored: Stored) -> Option<Kind> {
+    fn kind_of(page: &Page, stored: StoredType) -> Option<Kind> {
         check([page].into_iter(), stored).err().map(|error| error.kind())
     }
 

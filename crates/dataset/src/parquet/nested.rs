@@ -1,8 +1,9 @@
 //! Lists as bytes: what a row of a column with lists is handed over as.
 //!
-//! A row is its tag and what follows: [`PACKED`] and the elements side by side, for one list of values of one width of which none is missing; or
-//! [`LIST`], the number of elements in 4 bytes, and each element with a tag of its own: [`NULL`], [`VALUE`] with 4 bytes of length and the
-//! value, or again [`LIST`]. All numbers are little endian. A row without a list is no bytes at all: the field is null.
+//! A row is its tag and what follows: [`PACKED`] and the elements side by side, for one list of values of one
+//! width of which none is missing; or [`LIST`], the number of elements in 4 bytes, and each element with a
+//! tag of its own: [`NULL`], [`VALUE`] with 4 bytes of length and the value, or again [`LIST`]. All numbers
+//! are little endian. A row without a list is no bytes at all: the field is null.
 
 use forebay_core::{Error, Kind, Result};
 

@@ -1,7 +1,9 @@
-//! Pieces of a column chunk as the reader of the `parquet` crate takes them, and what their pages may unpack to.
+//! Pieces of a column chunk as the reader of the `parquet` crate takes them, and what their pages may unpack
+//! to.
 //!
-//! The reader unpacks a page before anybody can ask how large it is, so headers are looked at here first. Most codecs keep to the size in the header;
-//! gzip and the frames of LZ4 do not, so a page that could unpack to too much is unpacked once only to be counted, by the decoder that the reader takes.
+//! The reader unpacks a page before anybody can ask how large it is, so headers are looked at here first.
+//! Most codecs keep to the size in the header; gzip and the frames of LZ4 do not, so a page that could unpack
+//! to too much is unpacked once only to be counted, by the decoder that the reader takes.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +26,8 @@ const DEFLATE_RATIO_MAX: usize = 1032;
 pub struct Pieces(pub Vec<(u64, Bytes)>);
 
 impl Pieces {
-    /// How many bytes the page unpacks to that starts at an offset. Errors: if it says or has too many.
+    /// Returns how many bytes the page unpacks to that starts at an offset. Errors: if it says or has too
+    /// many.
     pub(super) fn unpacked_bytes(&self, start: u64, compression: Compression) -> ParquetResult<usize> {
         let bytes = self.from(start)?;
         let sizes = thrift::page_sizes(&bytes).ok_or_else(thrift::no_header)?;
@@ -37,7 +40,7 @@ impl Pieces {
         Ok(sizes.unpacked_bytes)
     }
 
-    /// What is at hand from an offset on.
+    /// Returns what is at hand from an offset on.
     fn from(&self, start: u64) -> ParquetResult<Bytes> {
         let end = |(first, bytes): &(u64, Bytes)| first + bytes.len() as u64;
         let piece = self.0.iter().find(|piece| piece.0 <= start && start < end(piece));
@@ -70,7 +73,8 @@ impl ChunkReader for Pieces {
     }
 }
 
-/// Whether a page unpacks to more than is taken, for those codecs whose reader does not keep to what the header says.
+/// Returns whether a page unpacks to more than is taken, for those codecs whose reader does not keep to what
+/// the header says.
 fn unpacks_to_more(page: &[u8], compression: Compression, bytes_max: usize) -> bool {
     if page.len() <= bytes_max / DEFLATE_RATIO_MAX {
         return false;
@@ -111,7 +115,7 @@ impl Length for Chunk {
 impl ChunkReader for Chunk {
     type T = bytes::buf::Reader<Bytes>;
 
-    /// Where a page starts, its reader starts to read.
+    /// Returns where a page starts, its reader starts to read.
     fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
         let page_bytes = self.pieces.unpacked_bytes(start, self.compression)?;
         let before = self.unpacked_bytes.fetch_add(page_bytes, Ordering::Relaxed);

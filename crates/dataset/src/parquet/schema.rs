@@ -1,8 +1,10 @@
-//! Columns of a Parquet file as fields of samples: their names, what their values are, and how lists are nested.
+//! Columns of a Parquet file as fields of samples: their names, what their values are, and how lists are
+//! nested.
 //!
-//! Every leaf of the schema is one field. Its name is its path without the steps that only make lists (`tags.list.element` is
-//! `tags`); a leaf below a list is a list, however deep. How a value is written as bytes is [`ValueKind`] and, for lists, `nested.rs`; its name
-//! ([`Leaf::encoding`]) is what an index keeps, so that a reader need not open a file to know its columns.
+//! Every leaf of the schema is one field. Its name is its path without the steps that only make lists
+//! (`tags.list.element` is `tags`); a leaf below a list is a list, however deep. How a value is written as
+//! bytes is [`ValueKind`] and, for lists, `nested.rs`; its name ([`Leaf::encoding`]) is what an index keeps,
+//! so that a reader need not open a file to know its columns.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,12 +12,12 @@ use std::fmt;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::schema::types::{BasicTypeInfo, SchemaDescriptor, Type};
 
-/// What an encoding of a column of Parquet starts with.
+/// Prefix of an encoding of a column of Parquet.
 pub const ENCODING_PREFIX: &str = "parquet:";
 /// Lists in lists, at most.
 const DEPTH_MAX: usize = 8;
 
-/// What a value is, and as which bytes it is handed over. Numbers are little endian.
+/// Kind of a value, and the bytes that it is handed over as. Numbers are little endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ValueKind {
     /// One byte, 0 or 1.
@@ -100,7 +102,8 @@ fn decimal(leaf: &Type) -> ValueKind {
     }
 }
 
-/// What an encoding of a column says: its values, and how many lists are around them. `None`: it is not one of Parquet.
+/// Returns what an encoding of a column says: its values, and how many lists are around them. `None`: it is
+/// not one of Parquet.
 #[must_use]
 pub fn parse_encoding(encoding: &str) -> Option<(ValueKind, usize)> {
     let mut name = encoding.strip_prefix(ENCODING_PREFIX)?;
@@ -165,7 +168,7 @@ impl fmt::Display for ValueKind {
 pub struct Leaf {
     /// Its name as a field.
     pub name: String,
-    /// What its values are, lists aside.
+    /// Kind of its values, lists aside.
     pub kind: ValueKind,
     /// For each list around the value, from outside: the definition level from which it has an element.
     pub(super) lists: Vec<i16>,
@@ -174,14 +177,14 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// How its values are encoded, in a word: `parquet:int64`, `parquet:list[str]`.
+    /// Returns how its values are encoded, in a word: `parquet:int64`, `parquet:list[str]`.
     #[must_use]
     pub fn encoding(&self) -> String {
         let (open, close) = ("list[".repeat(self.lists.len()), "]".repeat(self.lists.len()));
         format!("{ENCODING_PREFIX}{open}{}{close}", self.kind)
     }
 
-    /// Whether it is a list.
+    /// Returns whether it is a list.
     #[must_use]
     pub fn is_list(&self) -> bool {
         !self.lists.is_empty()
@@ -190,9 +193,9 @@ impl Leaf {
 
 /// All columns, in the order of the file.
 pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
-    let mut walk = Walk::default();
+    let mut walk = SchemaWalk::default();
     for field in schema.root_schema().get_fields() {
-        walk.visit(field, Place::default());
+        walk.visit(field, SchemaPosition::default());
     }
     let mut count: HashMap<String, u32> = HashMap::new();
     for leaf in &walk.leaves {
@@ -207,9 +210,9 @@ pub(super) fn leaves(schema: &SchemaDescriptor) -> Vec<Leaf> {
     walk.leaves
 }
 
-/// Where a walk through the schema stands.
+/// Position of a walk through the schema.
 #[derive(Debug, Clone, Default)]
-struct Place {
+struct SchemaPosition {
     path: Vec<String>,
     def: i16,
     lists: Vec<i16>,
@@ -218,12 +221,12 @@ struct Place {
 }
 
 #[derive(Default)]
-struct Walk {
+struct SchemaWalk {
     leaves: Vec<Leaf>,
 }
 
-impl Walk {
-    fn visit(&mut self, node: &Type, mut place: Place) {
+impl SchemaWalk {
+    fn visit(&mut self, node: &Type, mut place: SchemaPosition) {
         let info = node.get_basic_info();
         match info.has_repetition().then(|| info.repetition()) {
             Some(Repetition::OPTIONAL) => place.def += 1,
@@ -261,7 +264,8 @@ impl Walk {
     }
 }
 
-/// How many of the steps below a group only make a list: the repeated group, and of the usual form of a list its element too.
+/// Returns how many of the steps below a group only make a list: the repeated group, and of the usual form of
+/// a list its element too.
 fn hidden_steps(info: &BasicTypeInfo, node: &Type) -> u8 {
     let [repeated] = node.get_fields() else { return 0 };
     let inner = repeated.get_basic_info();

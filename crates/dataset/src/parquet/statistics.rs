@@ -1,7 +1,8 @@
-//! Smallest and largest values of columns, for those columns where every row group has them and they compare as they are stored.
+//! Smallest and largest values of columns, for those columns where every row group has them and they compare
+//! as they are stored.
 //!
-//! Left out are types whose stored order is not their value's order for a filter (unsigned and decimal numbers, 96-bit times, raw bytes),
-//! texts that may have been cut to more than [`TEXT_BYTES_MAX`], and NaN.
+//! Left out are types whose stored order is not their value's order for a filter (unsigned and decimal
+//! numbers, 96-bit times, raw bytes), texts that may have been cut to more than [`TEXT_BYTES_MAX`], and NaN.
 
 use parquet::basic::ConvertedType;
 use parquet::file::metadata::ColumnChunkMetaData;

@@ -1,7 +1,9 @@
 //! Values of columns as people and other formats write them: digits, dates, JSON for lists.
 //!
-//! Numbers are digits that read back to the same number, dates and times ISO 8601, raw bytes inside of lists base64. JSON has no word for what is not a number and for
-//! infinity; lists have those of Python's `json` (`NaN`, `Infinity`, `-Infinity`), because that is what MosaicML and WebDataset write and read fields of JSON with.
+//! Numbers are digits that read back to the same number, dates and times ISO 8601, raw bytes inside of lists
+//! base64. JSON has no word for what is not a number and for infinity; lists have those of Python's `json`
+//! (`NaN`, `Infinity`, `-Infinity`), because that is what MosaicML and WebDataset write and read fields of
+//! JSON with.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -40,7 +42,8 @@ pub fn to_text(kind: ValueKind, is_list: bool, bytes: &[u8]) -> Result<String> {
 
 /// The numbers of a row, or of its list; `None` for a null in it.
 ///
-/// Errors: `Corrupt` as above; `Internal` if the values of the column are no numbers or lists are in the list.
+/// Errors: `Corrupt` as above; `Internal` if the values of the column are no numbers or lists are in the
+/// list.
 pub fn to_numbers(kind: ValueKind, is_list: bool, bytes: &[u8]) -> Result<Vec<Option<Number>>> {
     let number = |bytes: &[u8]| match value(kind, bytes).ok_or_else(wrong)? {
         Value::Bool(truth) => Ok(Number::Int(truth.into())),

@@ -1,9 +1,11 @@
 //! A look at Thrift before the `parquet` crate believes it.
 //!
-//! The crate takes memory for as many elements as some lists claim to have, follows a schema as deep as it is nested, and unpacks a page to
-//! whatever size it says. With hostile numbers each of these ends the process, which [`guarded`](super::guarded) cannot catch. So the bytes are
-//! walked once before: every list and text must fit into what is left, and structures, schemas and pages have limits. The crate goes by the number
-//! of a field and not by its type, so in what it must not be misled about both have to agree ([`Shape`]). Thrift's compact protocol; nothing is kept.
+//! The crate takes memory for as many elements as some lists claim to have, follows a schema as deep as it is
+//! nested, and unpacks a page to whatever size it says. With hostile numbers each of these ends the process,
+//! which [`guarded`](super::guarded) cannot catch. So the bytes are walked once before: every list and text
+//! must fit into what is left, and structures, schemas and pages have limits. The crate goes by the number of
+//! a field and not by its type, so in what it must not be misled about both have to agree ([`Shape`]).
+//! Thrift's compact protocol; nothing is kept.
 
 use parquet::errors::ParquetError;
 
@@ -23,7 +25,7 @@ const BINARY: u8 = 8;
 const LIST: u8 = 9;
 const STRUCT: u8 = 12;
 
-/// What the header of a page says about sizes.
+/// Sizes by the header of a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct PageSizes {
     /// Of the header itself.
@@ -32,16 +34,16 @@ pub(super) struct PageSizes {
     pub(super) unpacked_bytes: usize,
     /// Of the page as it is stored.
     pub(super) stored_bytes: usize,
-    /// How much of it is levels, which are not compressed.
+    /// Bytes of levels in it, which are not compressed.
     pub(super) levels_bytes: usize,
 }
 
-/// Whether a structure can be read: every length in it fits.
+/// Returns whether a structure can be read: every length in it fits.
 pub(super) fn fits(structure: &[u8]) -> bool {
     Reader(structure).skip(STRUCT, 0).is_some()
 }
 
-/// Whether the footer of a file can be read: that, and its schema is neither too deep nor too wide.
+/// Returns whether the footer of a file can be read: that, and its schema is neither too deep nor too wide.
 pub(super) fn footer_fits(footer: &[u8]) -> bool {
     let mut has_schema = false;
     let walked = Reader(footer).fields(|field, kind, reader| match (field, kind) {
@@ -87,7 +89,8 @@ pub(super) fn no_header() -> ParquetError {
     ParquetError::General("a page without a header that can be read".into())
 }
 
-/// What the fields of a structure are, by number: type, and shape if they are structures. Others are whatever they say.
+/// Fields of a structure by number: type, and shape if they are structures. Others are whatever
+/// they say.
 #[derive(Clone, Copy)]
 struct Shape(fn(i16) -> Option<(u8, Shape)>);
 
@@ -166,7 +169,7 @@ impl Schema {
     }
 }
 
-/// What is left of a structure; every method gives `None` where it does not fit.
+/// Rest of a structure; every method gives `None` where it does not fit.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -233,7 +236,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over a structure of a shape: each field once, in order, and no lists, of which the shapes here have none.
+    /// Passes over a structure of a shape: each field once, in order, and no lists, of which the shapes here
+    /// have none.
     fn shaped(&mut self, shape: Shape, depth: usize) -> Option<()> {
         let mut last = 0;
         self.fields(|field, kind, reader| {
@@ -405,7 +409,8 @@ mod tests {
     fn the_type_of_a_field_cannot_hide_a_schema() {
         let hidden = footer(&[("root", 1_000_000_000), ("leaf", 0)]);
         let text = |head: &[u8]| [head, &[u8::try_from(hidden.len()).unwrap()], &hidden, &[0]].concat();
-        // The version as a text, another text before the schema, and one whose number is that of the schema once the crate has cut it.
+        // The version as a text, another text before the schema, and one whose number is that of the schema
+        // once the crate has cut it.
         for head in [&[0x18][..], &[0x28], &[0x08, 0x84, 0x80, 0x08]] {
             assert!(!footer_fits(&text(head)), "{head:?}");
         }
@@ -415,7 +420,8 @@ mod tests {
         twice.extend([0x09, 4]);
         twice.extend(&hidden[3..]);
         assert!(footer_fits(&twice));
-        // Elements: the name as a list, the children as another number, twice, or behind a list of truths that the crate takes for empty.
+        // Elements: the name as a list, the children as another number, twice, or behind a list of truths
+        // that the crate takes for empty.
         for element in [
             &[0x35, 0, 0x19, 0x18, 4, b'r', b'o', b'o', b't', 0][..],
             &[0x35, 0, 0x18, 1, b'r', 0x16, 2, 0],

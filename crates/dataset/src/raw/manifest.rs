@@ -13,14 +13,14 @@ pub struct Manifest {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct ManifestLine {
     path: String,
     label: Json,
 }
 
 impl Manifest {
-    /// Reads `path,label` lines; a first line that starts with `path` is a header. Quotes are those of RFC 4180; further columns are
-    /// passed over. Errors: `InvalidInput`, with the number of the line.
+    /// Reads `path,label` lines; a first line that starts with `path` is a header. Quotes are those of RFC
+    /// 4180; further columns are passed over. Errors: `InvalidInput`, with the number of the line.
     pub fn csv(text: &str) -> Result<Self> {
         let mut manifest = Self::default();
         let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -39,14 +39,15 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads lines of `{"path": …, "label": …}`; a label is a string, a number or a truth value. Errors: `InvalidInput`.
+    /// Reads lines of `{"path": …, "label": …}`; a label is a string, a number or a truth value. Errors:
+    /// `InvalidInput`.
     pub fn jsonl(text: &str) -> Result<Self> {
         let mut manifest = Self::default();
         for (row, line) in (1..)
             .zip(text.lines())
             .filter(|(_, line)| !line.trim().is_empty())
         {
-            let line: Line = serde_json::from_str(line).map_err(|why| {
+            let line: ManifestLine = serde_json::from_str(line).map_err(|why| {
                 wrong("a line of the manifest is no {\"path\": …, \"label\": …}")
                     .with("row", row)
                     .caused_by(why)

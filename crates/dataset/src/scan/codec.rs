@@ -1,8 +1,9 @@
 //! Decompression of whole shards as they stream by.
 //!
-//! Output leaves in small pieces of one fixed buffer, so a shard that unpacks to a thousand times its size costs time, not memory. Trailing
-//! checksums of the codec are checked, and a stream that just stops is an error. `deflate.rs` is gzip and zlib; Zstandard's decoder
-//! does its own framing, with windows of up to 128 MiB. The others are what MDS shards may be compressed with besides.
+//! Output leaves in small pieces of one fixed buffer, so a shard that unpacks to a thousand times its size
+//! costs time, not memory. Trailing checksums of the codec are checked, and a stream that just stops is an
+//! error. `deflate.rs` is gzip and zlib; Zstandard's decoder does its own framing, with windows of up to 128
+//! MiB. The others are what MDS shards may be compressed with besides.
 
 mod brotli;
 mod bzip2;
@@ -37,7 +38,7 @@ enum Inner {
     Snappy(Snappy),
     Zstd {
         decoder: RawZstd<'static>,
-        /// Whether the last frame is complete.
+        /// Marks that the last frame is complete.
         is_between_frames: bool,
     },
 }

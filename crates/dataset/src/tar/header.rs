@@ -1,11 +1,12 @@
-//! One header block of 512 bytes: checksum, numbers, names. Pure; nothing is allocated by what a header claims.
+//! One header block of 512 bytes: checksum, numbers, names. Pure; nothing is allocated by what a header
+//! claims.
 
 use forebay_core::{Error, Kind, Result};
 
 /// A header block, not yet understood.
 pub(super) type Block = [u8; 512];
 
-/// What a header says, before extension headers have their word.
+/// Fields of a header, before extension headers are applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) name: Vec<u8>,
@@ -15,7 +16,7 @@ pub(super) struct Header {
     pub(super) size: u64,
 }
 
-/// What the type flag says.
+/// Kind by the type flag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderKind {
     File,
@@ -39,9 +40,9 @@ pub(super) enum HeaderKind {
     },
 }
 
-/// What a block is.
+/// A parsed block.
 #[derive(Debug)]
-pub(super) enum Parsed {
+pub(super) enum ParsedBlock {
     /// All zero: the archive ends.
     Zero,
     /// A header.
@@ -49,9 +50,9 @@ pub(super) enum Parsed {
 }
 
 /// Reads a block. `offset` is for the message only.
-pub(super) fn parse(block: &Block, offset: u64) -> Result<Parsed> {
+pub(super) fn parse(block: &Block, offset: u64) -> Result<ParsedBlock> {
     if block.iter().all(|byte| *byte == 0) {
-        return Ok(Parsed::Zero);
+        return Ok(ParsedBlock::Zero);
     }
     check_sum(block, offset)?;
     let kind = kind(block);
@@ -59,7 +60,7 @@ pub(super) fn parse(block: &Block, offset: u64) -> Result<Parsed> {
         let message = "a tar header has a size that cannot be read; the archive is damaged";
         Error::new(Kind::Corrupt, message).with("offset", offset)
     })?;
-    Ok(Parsed::Header(Header {
+    Ok(ParsedBlock::Header(Header {
         name: name(block, kind),
         link: text(&block[157..257]).to_vec(),
         kind,
@@ -67,7 +68,7 @@ pub(super) fn parse(block: &Block, offset: u64) -> Result<Parsed> {
     }))
 }
 
-/// Whether the next block belongs to a sparse map that goes on after this one.
+/// Returns whether the next block belongs to a sparse map that goes on after this one.
 pub(super) fn sparse_map_goes_on(block: &Block) -> bool {
     block[504] != 0
 }
@@ -147,8 +148,8 @@ fn not_a_header(block: &Block, offset: u64) -> Error {
     Error::new(Kind::InvalidInput, message)
 }
 
-/// A number in octal digits, maybe with spaces around, or in base 256 when the first bit is set. `None` for anything else,
-/// for negative numbers and for what does not fit in 63 bits.
+/// A number in octal digits, maybe with spaces around, or in base 256 when the first bit is set. `None` for
+/// anything else, for negative numbers and for what does not fit in 63 bits.
 pub(super) fn number(field: &[u8]) -> Option<u64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {

@@ -1,14 +1,15 @@
-//! Where each file of an archive lies, by name: compact, built once, then only read.
+//! Locations of the files of an archive, by name: compact, built once, then only read.
 //!
-//! Names lie in one buffer, in the order of the archive; a list of member numbers is sorted by name. A member costs its name and 24
-//! bytes. When a name is there several times, the last one counts, as it does when an archive is unpacked. A hard link is found at
-//! the place of the member it names. Folders, symbolic links and devices have no bytes and are not kept.
+//! Names lie in one buffer, in the order of the archive; a list of member numbers is sorted by name. A member
+//! costs its name and 24 bytes. When a name is there several times, the last one counts, as it does when an
+//! archive is unpacked. A hard link is found at the location of the member it names. Folders, symbolic links
+//! and devices have no bytes and are not kept.
 
 use forebay_core::{ByteRange, Error, Kind, Result};
 
 use super::{Member, MemberKind};
 
-/// How large an index may become.
+/// Limits of an index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TarIndexLimits {
     /// Members, at most.
@@ -27,17 +28,17 @@ impl Default for TarIndexLimits {
     }
 }
 
-/// Where the bytes of a member lie in the archive.
+/// Location of the bytes of a member in the archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberLocation {
     /// First byte.
     pub offset: u64,
-    /// How many; may be none.
+    /// Number of bytes; may be none.
     pub bytes: u64,
 }
 
-impl Place {
-    /// The place as a range; `None` if it has no bytes.
+impl MemberLocation {
+    /// The location as a range; `None` if it has no bytes.
     #[must_use]
     pub fn range(self) -> Option<ByteRange> {
         ByteRange::new(self.offset, self.offset.saturating_add(self.bytes)).ok()
@@ -57,8 +58,9 @@ pub struct TarIndex {
 struct Entries {
     names: Vec<u8>,
     name_ends: Vec<u32>,
-    places: Vec<Place>,
-    /// Numbers of those that have no place to be read at: sparse files and links to nothing. Sorted, nearly always empty.
+    locations: Vec<MemberLocation>,
+    /// Numbers of those that have no location to be read at: sparse files and links to nothing. Sorted,
+    /// nearly always empty.
     placeless: Vec<u32>,
 }
 
@@ -73,15 +75,15 @@ impl Entries {
         &self.names[start as usize..self.name_ends[number] as usize]
     }
 
-    fn push(&mut self, name: &[u8], place: Place, limits: TarIndexLimits) -> Result<()> {
+    fn push(&mut self, name: &[u8], location: MemberLocation, limits: TarIndexLimits) -> Result<()> {
         let names_bytes = self.names.len() + name.len();
         let end = u32::try_from(names_bytes)
             .ok()
-            .filter(|_| names_bytes <= limits.names_bytes_max && self.places.len() < limits.members_max);
+            .filter(|_| names_bytes <= limits.names_bytes_max && self.locations.len() < limits.members_max);
         let end = end.ok_or_else(|| too_many(limits))?;
         self.names.extend_from_slice(name);
         self.name_ends.push(end);
-        self.places.push(place);
+        self.locations.push(location);
         Ok(())
     }
 }
@@ -99,20 +101,20 @@ pub struct TarIndexBuilder {
 impl TarIndexBuilder {
     /// Takes the next member in the order of the archive.
     pub fn add(&mut self, member: &Member) -> Result<()> {
-        let place = Place {
+        let location = MemberLocation {
             offset: member.offset,
             bytes: member.bytes,
         };
-        let number = u32::try_from(self.entries.places.len()).unwrap_or(u32::MAX);
+        let number = u32::try_from(self.entries.locations.len()).unwrap_or(u32::MAX);
         match &member.kind {
-            MemberKind::File => self.entries.push(&member.name, place, self.limits),
+            MemberKind::File => self.entries.push(&member.name, location, self.limits),
             MemberKind::Sparse => {
-                self.entries.push(&member.name, place, self.limits)?;
+                self.entries.push(&member.name, location, self.limits)?;
                 self.entries.placeless.push(number);
                 Ok(())
             }
             MemberKind::HardLink { target } => {
-                self.entries.push(&member.name, place, self.limits)?;
+                self.entries.push(&member.name, location, self.limits)?;
                 self.links_bytes += target.len();
                 if self.links_bytes > self.limits.names_bytes_max {
                     return Err(too_many(self.limits));
@@ -128,7 +130,7 @@ impl TarIndexBuilder {
     #[must_use]
     pub fn finish(self) -> TarIndex {
         let mut entries = self.entries;
-        let count = u32::try_from(entries.places.len()).expect("the number of members is limited");
+        let count = u32::try_from(entries.locations.len()).expect("the number of members is limited");
         let mut by_name: Box<[u32]> = (0..count).collect();
         by_name.sort_unstable_by(|one, other| {
             entries
@@ -155,39 +157,40 @@ impl TarIndex {
         }
     }
 
-    /// Where the member of this name lies: the last one if there are several. A name without `./` in front also finds one with it.
+    /// Returns where the member of this name lies: the last one if there are several. A name without `./` in
+    /// front also finds one with it.
     ///
-    /// Errors: `NotFound`; `Unsupported` for a file with holes, whose content does not lie in one place.
-    pub fn find(&self, name: &str) -> Result<Place> {
+    /// Errors: `NotFound`; `Unsupported` for a file with holes, whose content does not lie in one location.
+    pub fn find(&self, name: &str) -> Result<MemberLocation> {
         let number = self
             .last_of(name.as_bytes(), u32::MAX)
             .or_else(|| self.last_of(format!("./{name}").as_bytes(), u32::MAX))
             .ok_or_else(|| self.no_such_member(name))?;
         if self.entries.placeless.binary_search(&number).is_ok() {
-            let message = "the member is a sparse file or a link to nothing and cannot be read in place; \
+            let message = "the member is a sparse file or a link to nothing and cannot be read in location; \
                            pack the archive without --sparse";
             return Err(Error::new(Kind::Unsupported, message).with("member", name));
         }
-        Ok(self.entries.places[number as usize])
+        Ok(self.entries.locations[number as usize])
     }
 
-    /// How many members there are, repeated names included.
+    /// Returns how many members there are, repeated names included.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.places.len()
+        self.entries.locations.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Names and places in the order of the archive.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Place)> {
+    /// Names and locations in the order of the archive.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], MemberLocation)> {
         (0_u32..)
-            .zip(&self.entries.places)
-            .map(|(number, place)| (self.entries.name(number), *place))
+            .zip(&self.entries.locations)
+            .map(|(number, location)| (self.entries.name(number), *location))
     }
 
     /// Bytes of memory that the index takes.
@@ -197,7 +200,7 @@ impl TarIndex {
         size_of::<Self>()
             + entries.names.capacity()
             + entries.name_ends.capacity() * size_of::<u32>()
-            + entries.places.capacity() * size_of::<Place>()
+            + entries.locations.capacity() * size_of::<MemberLocation>()
             + entries.placeless.capacity() * size_of::<u32>()
             + self.by_name.len() * size_of::<u32>()
     }
@@ -211,7 +214,7 @@ impl TarIndex {
         (self.entries.name(number) == name).then_some(number)
     }
 
-    /// Gives every hard link the place of the member it names, which came before it.
+    /// Gives every hard link the location of the member it names, which came before it.
     fn resolve_links(&mut self, links: &[(u32, Vec<u8>)]) {
         let mut dangling = Vec::new();
         for (link, target) in links {
@@ -220,7 +223,9 @@ impl TarIndex {
                     && dangling.binary_search(number).is_err()
             };
             match self.last_of(target, *link).filter(has_place) {
-                Some(number) => self.entries.places[*link as usize] = self.entries.places[number as usize],
+                Some(number) => {
+                    self.entries.locations[*link as usize] = self.entries.locations[number as usize];
+                }
                 None => dangling.push(*link),
             }
         }

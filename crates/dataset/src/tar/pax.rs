@@ -1,10 +1,11 @@
-//! The records of PAX headers: `<length> <keyword>=<value>\n`, one after the other. Pure; values are borrowed.
+//! The records of PAX headers: `<length> <keyword>=<value>\n`, one after the other. Pure; values are
+//! borrowed.
 
 use forebay_core::{Error, Kind, Result};
 
-/// What records say about one keyword.
+/// Value of one keyword over all records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Said<T> {
+enum PaxValue<T> {
     #[default]
     Nothing,
     /// Its value is empty: what was said before does not count.
@@ -12,7 +13,7 @@ enum Said<T> {
     Value(T),
 }
 
-impl<T: Clone> Said<T> {
+impl<T: Clone> PaxValue<T> {
     /// This, and where it says nothing, what the global headers say.
     fn over(self, global: &Self) -> Option<T> {
         match (self, global) {
@@ -26,14 +27,14 @@ impl<T: Clone> Said<T> {
 /// The records of some headers, as far as they matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Pax {
-    path: Said<Vec<u8>>,
-    link: Said<Vec<u8>>,
-    size: Said<u64>,
+    path: PaxValue<Vec<u8>>,
+    link: PaxValue<Vec<u8>>,
+    size: PaxValue<u64>,
     sparse: bool,
-    sparse_path: Said<Vec<u8>>,
+    sparse_path: PaxValue<Vec<u8>>,
 }
 
-/// What all records together say about a member. `None` means that its plain header counts.
+/// Values of all records for a member. `None` means that its plain header counts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Extended {
     pub(super) path: Option<Vec<u8>>,
@@ -59,15 +60,15 @@ impl Pax {
 
     fn set(&mut self, keyword: &[u8], value: &[u8]) -> Result<()> {
         let given = if value.is_empty() {
-            Said::TakenBack
+            PaxValue::TakenBack
         } else {
-            Said::Value(value.to_vec())
+            PaxValue::Value(value.to_vec())
         };
         match keyword {
             b"path" => self.path = given,
             b"linkpath" => self.link = given,
-            b"size" if value.is_empty() => self.size = Said::TakenBack,
-            b"size" => self.size = Said::Value(decimal(value).ok_or_else(damaged)?),
+            b"size" if value.is_empty() => self.size = PaxValue::TakenBack,
+            b"size" => self.size = PaxValue::Value(decimal(value).ok_or_else(damaged)?),
             b"GNU.sparse.name" => {
                 self.sparse = true;
                 self.sparse_path = given;

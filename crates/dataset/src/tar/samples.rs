@@ -1,9 +1,10 @@
 //! WebDataset: the samples of a tar archive, with the CRC32C of each field, while the archive streams by.
 //!
-//! A sample is a run of members with one key, where the key is the path up to the first dot of the base name and what follows the dot is
-//! the field's name, in lower case. Members without a dot, metadata (`__x__` at the top) and everything that is not a plain file are
-//! passed over; one field twice in a sample is an error; the end of the archive ends the sample. These are webdataset's own rules, which
-//! `tests/e2e` compares with the library. The whole state is one sample's fields.
+//! A sample is a run of members with one key, where the key is the path up to the first dot of the base name
+//! and what follows the dot is the field's name, in lower case. Members without a dot, metadata (`__x__`, or
+//! what lies in a folder of such a name, at the top) and everything that is not a plain file are passed over; one field twice in a sample is an error;
+//! the end of the archive ends the sample. These are webdataset's own rules, which `tests/e2e` compares with
+//! the library. The whole state is one sample's fields.
 
 use forebay_core::{Error, Kind, Result, crc32c};
 use smallvec::SmallVec;
@@ -21,7 +22,7 @@ pub struct TarSamples {
     is_size_known: bool,
     /// Bytes that have come.
     at: u64,
-    /// Where the last member ends.
+    /// End of the last member.
     contents_end: u64,
     /// The member of a sample whose bytes have not all come.
     open: Option<OpenMember>,
@@ -68,7 +69,8 @@ impl TarSamples {
 }
 
 impl Samples {
-    /// Adds the part of the open member that lies in these bytes, which start at `start`, to its CRC; a complete one goes into its sample.
+    /// Adds the part of the open member that lies in these bytes, which start at `start`, to its CRC; a
+    /// complete one goes into its sample.
     fn check_content(
         &mut self,
         open: &mut Option<OpenMember>,
@@ -165,6 +167,7 @@ impl ShardScanner for TarSamples {
             let error = Error::new(Kind::Corrupt, message).with("archive_bytes", self.at);
             return Err(error.with("member_end", self.contents_end));
         }
+        self.scanner.finish()?;
         self.samples.close(sink)
     }
 }
@@ -214,7 +217,7 @@ fn split_name(path: &[u8]) -> Option<(&[u8], String)> {
         .rposition(|byte| *byte == b'/')
         .map_or(0, |slash| slash + 1);
     let (folder, base) = path.split_at(base_start);
-    if folder.is_empty() && base.starts_with(b"__") && base.ends_with(b"__") {
+    if is_metadata(path) {
         return None;
     }
     let dot = base.iter().position(|byte| *byte == b'.')?;
@@ -225,7 +228,14 @@ fn split_name(path: &[u8]) -> Option<(&[u8], String)> {
     Some((&path[..base_start + dot], ending))
 }
 
-/// For webdataset's pattern, `a/.jpg` is field `jpg` of sample `a/`, unless the last folder has a dot in its name.
+/// Returns whether the first part of a path is `__x__`: notes of whoever packed the shard, no sample.
+fn is_metadata(path: &[u8]) -> bool {
+    let first = path.split(|byte| *byte == b'/').next().unwrap_or_default();
+    first.len() >= 4 && first.starts_with(b"__") && first.ends_with(b"__")
+}
+
+/// For webdataset's pattern, `a/.jpg` is field `jpg` of sample `a/`, unless the last folder has a dot in its
+/// name.
 fn names_a_sample(folder: &[u8]) -> bool {
     let Some(last) = folder.strip_suffix(b"/") else {
         return false;

@@ -1,23 +1,29 @@
 //! Finds the members of an archive while its bytes come in, in any pieces.
 //!
-//! The scanner says from which offset on it wants bytes ([`TarScanner::want`]); the caller pushes some that start there or earlier.
-//! Contents are never wanted: after a member's header the wish jumps over its bytes. So a caller may hop from header to header with
-//! small reads, or push the whole archive as it streams by, and both find the same. Life cycle: `new`, then `want` and `push` until
-//! `want` says `End` or `push` fails. Limits: one extension header of [`EXTENSION_BYTES_MAX`] is held at most, and memory grows
-//! only with bytes that have come, never by what a header claims.
+//! The scanner says from which offset on it wants bytes ([`TarScanner::want`]); the caller pushes some that
+//! start there or earlier. Contents are never wanted: after a member's header the wish jumps over its bytes.
+//! So a caller may hop from header to header with small reads, or push the whole archive as it streams by,
+//! and both find the same. Life cycle: `new`, then `want` and `push` until `want` says `End` or `push` fails,
+//! then `finish`, which says whether the archive was whole.
+//! Limits: one extension header of [`EXTENSION_BYTES_MAX`] is held at most, and memory grows only with bytes
+//! that have come, never by what a header claims.
 
 use forebay_core::{Error, Kind, Result};
 
-use super::header::{self, Block, Header, HeaderKind, Parsed};
+use super::header::{self, Block, Header, HeaderKind, ParsedBlock};
 use super::pax::Pax;
 use super::{BLOCK_BYTES, Member, MemberKind};
 
 /// The longest extension header (PAX records, a GNU long name) that is read.
 pub const EXTENSION_BYTES_MAX: u64 = 1 << 20;
-/// The longest name of a member. A global header names every member that follows it, so a name costs memory and time for each of them.
+/// The longest name of a member. A global header names every member that follows it, so a name costs memory
+/// and time for each of them.
 const NAME_BYTES_MAX: usize = 16 << 10;
+/// The longest run of zeros at the end of an archive. Writers fill up records of some kilobytes; more is a hole
+/// where members were.
+const TRAILER_BYTES_MAX: u64 = 1 << 20;
 
-/// What a scanner needs next.
+/// Next need of a scanner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
     /// Bytes from this offset on, at least one.
@@ -30,31 +36,43 @@ pub enum Want {
 #[derive(Debug)]
 pub struct TarScanner {
     archive_bytes: u64,
-    /// Where the thing that is read now starts.
+    /// Start of the header or member that is read now.
     at: u64,
     /// The part of it that has come.
     carry: Vec<u8>,
-    state: State,
+    state: ScannerState,
     global: Pax,
-    /// What extension headers have said about the next member.
-    ahead: Ahead,
+    /// Extension headers that apply to the next member.
+    ahead: PendingExtensions,
 }
 
 #[derive(Debug, Default)]
-struct Ahead {
+struct PendingExtensions {
     header_offset: Option<u64>,
     pax: Pax,
     name: Option<Vec<u8>>,
     link: Option<Vec<u8>>,
 }
 
-/// What is read now.
+/// Part of the archive that is read now.
 #[derive(Debug)]
-enum State {
+enum ScannerState {
     Header,
-    Extension { kind: HeaderKind, bytes: usize },
-    SparseMap { header: Header },
-    End,
+    Extension {
+        kind: HeaderKind,
+        bytes: usize,
+    },
+    SparseMap {
+        header: Header,
+    },
+    /// The end mark has come, at this offset: zeros up to the end of the archive.
+    Trailer {
+        begin: u64,
+    },
+    /// All of the archive has come; `true` if with its end mark.
+    End {
+        is_marked: bool,
+    },
 }
 
 impl TarScanner {
@@ -66,23 +84,27 @@ impl TarScanner {
             archive_bytes,
             at: 0,
             carry: Vec::new(),
-            state: if is_empty { State::End } else { State::Header },
+            state: if is_empty {
+                ScannerState::End { is_marked: false }
+            } else {
+                ScannerState::Header
+            },
             global: Pax::default(),
-            ahead: Ahead::default(),
+            ahead: PendingExtensions::default(),
         }
     }
 
-    /// What is needed next.
+    /// Returns what is needed next.
     #[must_use]
     pub fn want(&self) -> Want {
         match self.state {
-            State::End => Want::End,
+            ScannerState::End { .. } => Want::End,
             _ => Want::From(self.at + self.carry.len() as u64),
         }
     }
 
-    /// Takes bytes of the archive that start at `start`, which is at or before what is wanted, and calls `each` for every
-    /// member whose header they complete. What is not wanted of them is passed over.
+    /// Takes bytes of the archive that start at `start`, which is at or before what is wanted, and calls
+    /// `each` for every member whose header they complete. What is not wanted of them is passed over.
     pub fn push(
         &mut self,
         start: u64,
@@ -98,6 +120,9 @@ impl TarScanner {
                 .ok()
                 .and_then(|skipped| bytes.get(skipped..));
             let available = available.unwrap_or_default();
+            if let ScannerState::Trailer { begin } = self.state {
+                return self.take_trailer(begin, available);
+            }
             let missing = self.needed_bytes() - self.carry.len();
             if available.len() >= missing {
                 self.take(&available[..missing], &mut each)?;
@@ -112,19 +137,53 @@ impl TarScanner {
         Ok(())
     }
 
-    /// Says where the archive has ended, if it was not known before (`u64::MAX` was given to `new`). All its bytes were pushed.
+    /// Says where the archive has ended, if it was not known before (`u64::MAX` was given to `new`). All its
+    /// bytes were pushed.
     pub(crate) fn end_at(&mut self, archive_bytes: u64) -> Result<()> {
         self.archive_bytes = archive_bytes;
         match self.state {
-            State::End => Ok(()),
-            State::Header if self.carry.is_empty() && self.at >= archive_bytes => self.end(),
+            ScannerState::End { .. } => Ok(()),
+            ScannerState::Trailer { begin } => self.take_trailer(begin, &[]),
+            ScannerState::Header if self.carry.is_empty() && self.at >= archive_bytes => self.end(),
             _ => Err(self.stops_in_a_header()),
         }
     }
 
+    /// Returns an error if the archive was not whole: `want` has said `End`.
+    ///
+    /// An archive without its end mark may have lost any number of members, and so may one without a byte.
+    pub fn finish(&self) -> Result<()> {
+        let message = match self.state {
+            ScannerState::End { is_marked: true } => return Ok(()),
+            _ if self.archive_bytes == 0 => "the archive has no bytes at all; it was not uploaded whole",
+            _ => "the archive has no end mark (a block of zeros); it is damaged or was not uploaded whole",
+        };
+        Err(Error::new(Kind::Corrupt, message).with("offset", self.archive_bytes))
+    }
+
+    /// Looks at bytes behind the end mark: they must be zeros, and few.
+    fn take_trailer(&mut self, begin: u64, bytes: &[u8]) -> Result<()> {
+        if let Some(index) = bytes.iter().position(|byte| *byte != 0) {
+            let message = "the archive goes on behind its end mark: it has a hole, or is two archives in one; \
+                           pack it again";
+            let error = Error::new(Kind::Corrupt, message).with("end_mark", begin);
+            return Err(error.with("offset", self.at + index as u64));
+        }
+        self.at += bytes.len() as u64;
+        if self.at - begin > TRAILER_BYTES_MAX {
+            let message =
+                "the archive ends in more zeros than any writer pads with: it has a hole at its end";
+            return Err(Error::new(Kind::Corrupt, message).with("offset", begin));
+        }
+        if self.at >= self.archive_bytes {
+            self.state = ScannerState::End { is_marked: true };
+        }
+        Ok(())
+    }
+
     fn needed_bytes(&self) -> usize {
         match &self.state {
-            State::Extension { bytes, .. } => *bytes,
+            ScannerState::Extension { bytes, .. } => *bytes,
             _ => BLOCK_BYTES as usize,
         }
     }
@@ -138,26 +197,26 @@ impl TarScanner {
             whole.extend_from_slice(last);
             &whole
         };
-        match std::mem::replace(&mut self.state, State::Header) {
-            State::Header => self.take_header(as_block(thing)?, each),
-            State::Extension { kind, .. } => self.take_extension(kind, thing),
-            State::SparseMap { header } => {
+        match std::mem::replace(&mut self.state, ScannerState::Header) {
+            ScannerState::Header => self.take_header(as_block(thing)?, each),
+            ScannerState::Extension { kind, .. } => self.take_extension(kind, thing),
+            ScannerState::SparseMap { header } => {
                 let goes_on = header::sparse_map_goes_on(as_block(thing)?);
                 self.at += BLOCK_BYTES;
                 if goes_on {
-                    self.state = State::SparseMap { header };
+                    self.state = ScannerState::SparseMap { header };
                     return Ok(());
                 }
                 self.take_member(header, each)
             }
-            State::End => Ok(()),
+            ScannerState::Trailer { .. } | ScannerState::End { .. } => Ok(()),
         }
     }
 
     fn take_header(&mut self, block: &Block, each: &mut impl FnMut(Member) -> Result<()>) -> Result<()> {
         let header = match header::parse(block, self.at)? {
-            Parsed::Header(header) => header,
-            Parsed::Zero => return self.end(),
+            ParsedBlock::Header(header) => header,
+            ParsedBlock::Zero => return self.begin_trailer(),
         };
         self.ahead.header_offset.get_or_insert(self.at);
         self.at += BLOCK_BYTES;
@@ -166,7 +225,7 @@ impl TarScanner {
                 self.begin_extension(&header)
             }
             HeaderKind::Sparse { more: true } => {
-                self.state = State::SparseMap { header };
+                self.state = ScannerState::SparseMap { header };
                 Ok(())
             }
             _ => self.take_member(header, each),
@@ -185,7 +244,7 @@ impl TarScanner {
             return Err(self.stops_in_a_header());
         }
         let bytes = usize::try_from(header.size).expect("an extension header is not longer than 1 MiB");
-        self.state = State::Extension {
+        self.state = ScannerState::Extension {
             kind: header.kind,
             bytes,
         };
@@ -279,6 +338,16 @@ impl TarScanner {
         Ok(())
     }
 
+    fn begin_trailer(&mut self) -> Result<()> {
+        if self.ahead.header_offset.is_some() {
+            return Err(self.stops_in_a_header());
+        }
+        let begin = self.at;
+        self.at += BLOCK_BYTES;
+        self.state = ScannerState::Trailer { begin };
+        self.take_trailer(begin, &[])
+    }
+
     fn end(&mut self) -> Result<()> {
         if self.ahead.header_offset.is_some() {
             return Err(self.stops_in_a_header());
@@ -289,7 +358,7 @@ impl TarScanner {
                 "the archive stops in the last block of a member; it is damaged or was not uploaded whole";
             return Err(Error::new(Kind::Corrupt, message).with("archive_bytes", self.archive_bytes));
         }
-        self.state = State::End;
+        self.state = ScannerState::End { is_marked: false };
         Ok(())
     }
 
@@ -318,7 +387,8 @@ fn gap() -> Error {
     )
 }
 
-/// Contents end at a multiple of the block size. Numbers in headers have 63 bits at most, so this cannot overflow.
+/// Contents end at a multiple of the block size. Numbers in headers have 63 bits at most, so this cannot
+/// overflow.
 fn padded(bytes: u64) -> u64 {
     bytes.next_multiple_of(BLOCK_BYTES)
 }

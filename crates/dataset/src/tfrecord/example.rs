@@ -1,8 +1,9 @@
-//! `Example` and `SequenceExample`: the two protobuf messages that TFRecord payloads are made of, decoded to arrays.
+//! `Example` and `SequenceExample`: the two protobuf messages that TFRecord payloads are made of, decoded to
+//! arrays.
 //!
-//! A small reader of our own for the few fields they have: packed and unpacked lists, maps in any order (of a repeated key the last
-//! counts), fields that we do not know passed over. Byte strings are borrowed from the payload; memory is at most eight times the
-//! payload (packed numbers of one byte become eight).
+//! A small reader of our own for the few fields they have: packed and unpacked lists, maps in any order (of a
+//! repeated key the last counts), fields that we do not know passed over. Byte strings are borrowed from the
+//! payload; memory is at most eight times the payload (packed numbers of one byte become eight).
 
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ pub type Features<'a> = BTreeMap<&'a str, Feature<'a>>;
 /// A `SequenceExample`.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SequenceExample<'a> {
-    /// What holds for the whole sequence.
+    /// Features of the whole sequence.
     pub context: Features<'a>,
     /// One feature per step, by name.
     pub feature_lists: BTreeMap<&'a str, Vec<Feature<'a>>>,
@@ -83,7 +84,8 @@ fn read_features<'a>(bytes: &'a [u8], features: &mut Features<'a>) -> Option<()>
     Some(())
 }
 
-/// `FeatureLists { map<string, FeatureList> feature_list = 1 }`, `FeatureList { repeated Feature feature = 1 }`
+/// `FeatureLists { map<string, FeatureList> feature_list = 1 }`, `FeatureList { repeated Feature feature = 1
+/// }`
 fn read_feature_lists<'a>(bytes: &'a [u8], lists: &mut BTreeMap<&'a str, Vec<Feature<'a>>>) -> Option<()> {
     let mut message = Message(bytes);
     while let Some(field) = message.next()? {
@@ -116,7 +118,8 @@ fn map_entry(bytes: &[u8]) -> Option<(&str, &[u8])> {
     Some((key, value))
 }
 
-/// `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`: the last kind counts, lists of one kind go on.
+/// `Feature { oneof { BytesList = 1, FloatList = 2, Int64List = 3 } }`: the last kind counts, lists of one
+/// kind go on.
 fn read_feature(bytes: &[u8]) -> Option<Feature<'_>> {
     let mut feature = Feature::Empty;
     let mut message = Message(bytes);
@@ -199,7 +202,7 @@ enum Wire<'a> {
     Fixed32(u32),
 }
 
-/// What is left of a message.
+/// Rest of a message.
 struct Message<'a>(&'a [u8]);
 
 impl<'a> Message<'a> {

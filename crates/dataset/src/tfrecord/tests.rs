@@ -26,7 +26,8 @@ fn scan(file: &[u8], piece_bytes: usize, size: Option<u64>) -> Result<Found> {
     Ok(found)
 }
 
-/// `tf.io.TFRecordWriter` writes this for the payload `hello`; lengths and CRCs taken from a file of tensorflow's.
+/// `tf.io.TFRecordWriter` writes this for the payload `hello`; lengths and CRCs taken from a file of
+/// tensorflow's.
 #[test]
 fn the_mask_is_tensorflows() {
     assert_eq!(masked(0), 0xa282_ead8);
@@ -36,7 +37,6 @@ fn the_mask_is_tensorflows() {
         masked(0x8a91_36aa),
         0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8)
     );
-    assert_eq!(unmasked(masked(0x1234_5678)), 0x1234_5678);
 }
 
 #[test]

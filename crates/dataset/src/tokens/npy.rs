@@ -10,19 +10,19 @@ pub const NPY_HEADER_BYTES_MAX: usize = 10_000;
 pub(super) const PREFIX_BYTES: usize = 12;
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// What a header says of a flat array of integers.
+/// Header of a flat array of integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NpyHeader {
     /// The type of a number.
     pub token: TokenType,
-    /// How many there are.
+    /// Number of tokens.
     pub tokens: u64,
-    /// Where the first one lies.
+    /// Offset of the first one.
     pub data_offset: usize,
 }
 
 impl NpyHeader {
-    /// How many bytes the header has, from its first twelve.
+    /// Returns how many bytes the header has, from its first twelve.
     pub fn bytes_needed(first: &[u8]) -> Result<usize> {
         let (length, before) = match first {
             [0x93, b'N', b'U', b'M', b'P', b'Y', 1, _, low, high, ..] => {
@@ -43,7 +43,8 @@ impl NpyHeader {
         Ok(before + length)
     }
 
-    /// Reads a whole header. Errors: `Unsupported` for anything but a flat array of integers in little endian.
+    /// Reads a whole header. Errors: `Unsupported` for anything but a flat array of integers in little
+    /// endian.
     pub fn parse(header: &[u8]) -> Result<Self> {
         let data_offset = Self::bytes_needed(header)?;
         let before = if header[6] == 1 { 10 } else { 12 };
@@ -75,7 +76,7 @@ fn unsupported(what: &str) -> Error {
     Error::new(Kind::Unsupported, message)
 }
 
-/// What stands behind a key, to the end of the text.
+/// Returns what stands behind a key, to the end of the text.
 fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     let quoted = [format!("'{key}'"), format!("\"{key}\"")];
     let behind = quoted
@@ -100,7 +101,7 @@ fn token_type(descr: &str) -> Option<TokenType> {
     })
 }
 
-/// How many numbers a shape has, and how many dimensions.
+/// Returns how many numbers a shape has, and how many dimensions.
 fn size(shape: &str) -> Option<(u64, usize)> {
     let inner = shape.strip_prefix('(')?.split_once(')')?.0;
     let mut total = 1_u64;

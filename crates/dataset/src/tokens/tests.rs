@@ -13,7 +13,7 @@ fn npy(version: u8, header: &str, data: &[u8]) -> Vec<u8> {
     [file, header.as_bytes().to_vec(), data.to_vec()].concat()
 }
 
-/// What numpy 2 writes for `np.arange(5, dtype="<u2")`.
+/// Header that numpy 2 writes for `np.arange(5, dtype="<u2")`.
 const HEADER: &str = "{'descr': '<u2', 'fortran_order': False, 'shape': (5,), }                                                            \n";
 
 type Found = Vec<(u64, u64, u32)>;

@@ -1,8 +1,9 @@
 //! A shard that is compressed as a whole while it is written.
 //!
-//! The bytes of another writer pass through one stream of gzip (without name and date) or Zstandard (with the length of what is in it, which some readers want), so the
-//! same samples are the same bytes. What is ready goes on at once; held are the windows of the compressor and [`READY_BYTES`]. On their way in the bytes
-//! are counted and hashed, because an `index.json` describes both the shard and its compressed file.
+//! The bytes of another writer pass through one stream of gzip (without name and date) or Zstandard (with the
+//! length of what is in it, which some readers want), so the same samples are the same bytes. What is ready
+//! goes on at once; held are the windows of the compressor and [`READY_BYTES`]. On their way in the bytes are
+//! counted and hashed, because an `index.json` describes both the shard and its compressed file.
 
 use std::io::{self, Write};
 
@@ -19,7 +20,7 @@ const READY_BYTES: usize = 64 << 10;
 
 /// A compressor that keeps what is ready in a vector.
 pub(super) trait Stream: Write {
-    /// What is ready.
+    /// Returns what is ready.
     fn ready(&mut self) -> &mut Vec<u8>;
 
     /// Ends the stream; what was still held.
@@ -49,14 +50,14 @@ impl Stream for Encoder<'static, Vec<u8>> {
 /// Compresses what another writer writes.
 pub(super) struct Compressed<W, S> {
     inner: W,
-    /// How to begin; the stream is made by the first byte.
+    /// Opens the stream, at the first byte.
     begin: Box<dyn Fn() -> io::Result<S> + Send>,
-    state: State<S>,
+    state: StreamState<S>,
     hasher: Hasher,
     bytes: u64,
 }
 
-enum State<S> {
+enum StreamState<S> {
     New,
     Open(S),
     Ended(RawShard),
@@ -87,7 +88,7 @@ impl<W: ShardWriter, S: Stream> Compressed<W, S> {
         Self {
             inner,
             begin,
-            state: State::New,
+            state: StreamState::New,
             hasher: Hasher::new(),
             bytes: 0,
         }
@@ -95,10 +96,10 @@ impl<W: ShardWriter, S: Stream> Compressed<W, S> {
 
     /// Lets the other writer write, and hands on what is ready.
     fn through(&mut self, write: impl FnOnce(&mut W, Out<'_>) -> Result<()>, out: Out<'_>) -> Result<()> {
-        if matches!(self.state, State::New) {
-            self.state = State::Open((self.begin)().map_err(failed)?);
+        if matches!(self.state, StreamState::New) {
+            self.state = StreamState::Open((self.begin)().map_err(failed)?);
         }
-        let State::Open(stream) = &mut self.state else {
+        let StreamState::Open(stream) = &mut self.state else {
             return Err(ended());
         };
         write(&mut self.inner, &mut |bytes| {
@@ -129,7 +130,7 @@ impl<W: ShardWriter, S: Stream> ShardWriter for Compressed<W, S> {
             bytes: self.bytes,
             sha256: std::mem::take(&mut self.hasher).finish(),
         };
-        let State::Open(stream) = std::mem::replace(&mut self.state, State::Ended(raw)) else {
+        let StreamState::Open(stream) = std::mem::replace(&mut self.state, StreamState::Ended(raw)) else {
             return Err(ended());
         };
         out(&stream.end().map_err(failed)?)
@@ -137,8 +138,8 @@ impl<W: ShardWriter, S: Stream> ShardWriter for Compressed<W, S> {
 
     fn raw(&self) -> Option<RawShard> {
         match self.state {
-            State::Ended(raw) => Some(raw),
-            State::New | State::Open(_) => None,
+            StreamState::Ended(raw) => Some(raw),
+            StreamState::New | StreamState::Open(_) => None,
         }
     }
 }

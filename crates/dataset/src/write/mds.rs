@@ -1,7 +1,9 @@
-//! MDS: a table of offsets, a document that names the columns, the samples; and the `index.json` beside the shards.
+//! MDS: a table of offsets, a document that names the columns, the samples; and the `index.json` beside the
+//! shards.
 //!
-//! All columns are written with their size in front, whatever their encoding: readers take that for each of them, and a column of fixed size would
-//! have to be known before the first sample. `index.json` says how long each shard is and what its SHA-256 is, as the library does.
+//! All columns are written with their size in front, whatever their encoding: readers take that for each of
+//! them, and a column of fixed size would have to be known before the first sample. `index.json` says how
+//! long each shard is and what its SHA-256 is, as the library does.
 
 use forebay_core::{Error, Kind, Result};
 use serde_json::{Value, json};
@@ -14,7 +16,7 @@ use crate::manifest::Digest;
 pub struct MdsColumn {
     /// Its name.
     pub name: String,
-    /// How its bytes are read: `bytes`, `str`, `jpeg` …
+    /// Encoding of its bytes: `bytes`, `str`, `jpeg` …
     pub encoding: String,
 }
 
@@ -37,7 +39,7 @@ impl MdsColumn {
     }
 }
 
-/// How the shards of a dataset are described, in them and in `index.json`.
+/// Returns how the shards of a dataset are described, in them and in `index.json`.
 fn config(columns: &[MdsColumn], compression: Option<&str>) -> Value {
     json!({
         "column_encodings": columns.iter().map(|column| &column.encoding).collect::<Vec<_>>(),
@@ -56,17 +58,18 @@ fn config(columns: &[MdsColumn], compression: Option<&str>) -> Value {
 pub struct PackedMds<'a> {
     /// The name of its file.
     pub name: &'a str,
-    /// How long that is.
+    /// Its size.
     pub bytes: u64,
-    /// What it is.
+    /// Its digest.
     pub sha256: Digest,
-    /// How many samples are in it.
+    /// Its samples.
     pub samples: u64,
     /// The shard in it, if the file is compressed.
     pub raw: Option<RawShard>,
 }
 
-/// The document beside the shards: name, size, samples and SHA-256 of each, before and after they were compressed.
+/// The document beside the shards: name, size, samples and SHA-256 of each, before and after they were
+/// compressed.
 #[must_use]
 pub fn index_json<'a>(format: &PackFormat, shards: impl Iterator<Item = PackedMds<'a>>) -> String {
     let file = |name: &str, bytes: u64, sha256: Digest| json!({"basename": name, "bytes": bytes, "hashes": {"sha256": sha256.to_string()}});

@@ -1,9 +1,11 @@
 //! Parquet: samples are rows, fields are columns.
 //!
-//! Values come as `forebay_dataset::parquet` hands them over: little endian numbers, bytes, lists in their tagged form. A field that a sample lacks is null.
-//! Rows are held until a row group is full ([`GROUP_BYTES`]) and written column by column; pages are small and have an index with statistics, so
-//! that single rows are cheap to read and filters pass over what they do not need. Images do not shrink: columns of plain bytes are stored as they are,
-//! all others with Zstandard. How long a shard will be is not known before it is written.
+//! Values come as `forebay_dataset::parquet` hands them over: little endian numbers, bytes, lists in their
+//! tagged form. A field that a sample lacks is null. Rows are held until a row group is full
+//! ([`GROUP_BYTES`]) and written column by column; pages are small and have an index with statistics, so that
+//! single rows are cheap to read and filters pass over what they do not need. Images do not shrink: columns
+//! of plain bytes are stored as they are, all others with Zstandard. How long a shard will be is not known
+//! before it is written.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +30,7 @@ const GROUP_ROWS: usize = 1 << 16;
 const PAGE_BYTES: usize = 256 << 10;
 /// Values between two looks at the size of a page.
 const BATCH_VALUES: usize = 8;
-/// What a value costs besides its bytes, about.
+/// Cost of a value besides its bytes, about.
 const VALUE_BYTES: u64 = 6;
 
 /// A column of a Parquet dataset.
@@ -36,7 +38,7 @@ const VALUE_BYTES: u64 = 6;
 pub struct ParquetColumn {
     /// Its name.
     pub name: String,
-    /// What its values are: an encoding of `forebay_dataset::parquet`, as in `parquet:list[int64]`.
+    /// Encoding of its values, as in `parquet:list[int64]`.
     pub encoding: String,
 }
 

@@ -1,8 +1,9 @@
 //! WebDataset: each field is a member `key.field` of a ustar archive.
 //!
-//! Long names and large members get a PAX header in front, which every tar of this century reads. Owners and dates are zero, so the same samples
-//! are the same bytes. A sample ends where the key changes, so two with one key cannot follow each other: that is refused. So is a sample without a
-//! field: nothing of it would be there.
+//! Long names and large members get a PAX header in front, which every tar of this century reads. Owners and
+//! dates are zero, so the same samples are the same bytes. A sample ends where the key changes, so two with
+//! one key cannot follow each other: that is refused. So is a sample without a field: nothing of it would be
+//! there.
 
 use forebay_core::{Error, Result};
 
@@ -128,7 +129,7 @@ pub(super) struct TarWriter {
     before: Vec<u8>,
 }
 
-/// What is wrong with two samples with one key, one after the other.
+/// Returns what is wrong with two samples with one key, one after the other.
 pub(super) fn one_sample_of_two() -> Error {
     let message = "two samples with one key would follow each other, and every reader of a tar would take them for one; \
                    give them other keys, pack in another order or with another seed, or to another format";

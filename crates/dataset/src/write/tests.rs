@@ -1,4 +1,5 @@
-//! What is written is read again, by the scanners that read everybody's shards; sizes are what was said; bytes do not change.
+//! Tests: written shards are read again, by the scanners that read everybody's shards; sizes are what was
+//! said; bytes do not change.
 
 use sha2::{Digest as _, Sha256};
 

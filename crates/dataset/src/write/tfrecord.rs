@@ -1,7 +1,8 @@
 //! TFRecord: each sample is a record with an `Example`, each field a feature with one byte string.
 //!
-//! `Example { Features { map<string, Feature { BytesList }> } }`, features sorted by name. Records of a TFRecord source are written as they are; that
-//! is said by [`Records`] and never by the name of a field. The payload goes out in pieces; its CRC is computed on the way.
+//! `Example { Features { map<string, Feature { BytesList }> } }`, features sorted by name. Records of a
+//! TFRecord source are written as they are; that is said by [`Records`] and never by the name of a field. The
+//! payload goes out in pieces; its CRC is computed on the way.
 
 use forebay_core::{Error, Result, crc32c};
 
@@ -15,7 +16,7 @@ const FIRST: u8 = 0x0a;
 const SECOND: u8 = 0x12;
 const THIRD: u8 = 0x1a;
 
-/// What the records of a shard are.
+/// Kind of the records of a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Records {
     /// An `Example` each; fields of these names come as whole features ([`feature`]), the others as bytes.

@@ -12,10 +12,10 @@ fn png(width: u32, height: u32, color: png::ColorType, depth: png::BitDepth, dat
 }
 
 fn decode(kind: &str, bytes: &[u8]) -> Result<Pixels> {
-    let (kind, steps) = kind
+    let (kind, transforms) = kind
         .split_once(':')
-        .map_or((kind, None), |(kind, steps)| (kind, Some(steps)));
-    ImageDecoder::parse(kind, steps)?.decode(bytes, None)
+        .map_or((kind, None), |(kind, transforms)| (kind, Some(transforms)));
+    ImageDecoder::parse(kind, transforms)?.decode(bytes, None)
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn sixteen_bits_are_kept_as_stored_and_cut_to_eight_otherwise() {
 }
 
 #[test]
-fn a_picture_that_claims_too_many_pixels_takes_no_memory() {
+fn an_image_that_claims_too_many_pixels_takes_no_memory() {
     let mut file = png(4, 4, png::ColorType::Grayscale, png::BitDepth::Eight, &[0; 16]);
     // Width and height of the header, and its checksum.
     file[16..24].copy_from_slice(&[0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff]);

@@ -1,6 +1,7 @@
 //! The documents of open uploads: what has been opened, which parts are there.
 //!
-//! `.forebay/uploads/<id>/upload.json` and `.forebay/uploads/<id>/part-00001.json`. Format: docs/formats/bucket-documents.md.
+//! `.forebay/uploads/<id>/upload.json` and `.forebay/uploads/<id>/part-00001.json`. Format:
+//! docs/formats/bucket-documents.md.
 
 use std::time::{Duration, SystemTime};
 
@@ -15,14 +16,14 @@ use crate::{ChecksumKind, ObjectChecksum, Tag};
 
 const UPLOADS_FOLDER: &str = ".forebay/uploads/";
 
-/// How many documents are read at once.
+/// Documents that are read at once.
 const READS_IN_FLIGHT_MAX: usize = 16;
 
 /// `upload.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct UploadDocument {
     pub(super) key: ObjectKey,
-    /// What the lake calls this upload.
+    /// The lake's id of this upload.
     pub(super) lake_upload: UploadId,
     pub(super) initiated_ms: u64,
     pub(super) attributes: Attributes,

@@ -1,7 +1,7 @@
 //! The body of a part on its way to the lake.
 //!
-//! What the client says about its bytes is checked at the end of the body, inside the stream: an error there ends the
-//! body early, so the lake does not take the part and keeps an older one of the same number.
+//! The client's checksums are checked at the end of the body, inside the stream: an error there
+//! ends the body early, so the lake does not take the part and keeps an older one of the same number.
 
 use forebay_core::{Error, Kind, Result};
 use forebay_lake::ByteStream;

@@ -1,4 +1,4 @@
-//! What URLs become.
+//! Lakes that URLs become.
 
 use super::*;
 
@@ -14,8 +14,8 @@ fn keys() -> OpenOptions {
     }
 }
 
-fn place(rest: &str, options: &OpenOptions, env: &impl Fn(&str) -> Option<String>) -> Place {
-    place_of(&CloudUrl::parse(rest).unwrap(), options, &Profile::default(), env).unwrap()
+fn location(rest: &str, options: &OpenOptions, env: &impl Fn(&str) -> Option<String>) -> BucketLocation {
+    location_of(&CloudUrl::parse(rest).unwrap(), options, &Profile::default(), env).unwrap()
 }
 
 #[tokio::test]
@@ -71,16 +71,16 @@ async fn keys_show_neither_in_the_url_nor_in_debug_output() {
 
 #[test]
 fn amazon_is_addressed_by_host_and_others_by_path() {
-    let amazon = place("bucket?region=eu-west-1", &keys(), &no_env);
+    let amazon = location("bucket?region=eu-west-1", &keys(), &no_env);
     assert_eq!(amazon.endpoint.to_string(), "https://s3.eu-west-1.amazonaws.com/");
     assert_eq!(amazon.style, AddressStyle::Virtual);
-    assert_eq!(place("my.bucket", &keys(), &no_env).style, AddressStyle::Path);
-    let other = place("bucket?endpoint=http://127.0.0.1:8333", &keys(), &no_env);
+    assert_eq!(location("my.bucket", &keys(), &no_env).style, AddressStyle::Path);
+    let other = location("bucket?endpoint=http://127.0.0.1:8333", &keys(), &no_env);
     assert_eq!(
         (other.style, other.region.as_str()),
         (AddressStyle::Path, "us-east-1")
     );
-    let chosen = place("bucket?endpoint=http://h&style=virtual", &keys(), &no_env);
+    let chosen = location("bucket?endpoint=http://h&style=virtual", &keys(), &no_env);
     assert_eq!(chosen.style, AddressStyle::Virtual);
 }
 
@@ -91,9 +91,12 @@ fn options_rank_before_the_url_and_the_url_before_the_environment() {
         region: Some("from-options".into()),
         ..keys()
     };
-    assert_eq!(place("b?region=from-url", &options, &env).region, "from-options");
-    assert_eq!(place("b?region=from-url", &keys(), &env).region, "from-url");
-    assert_eq!(place("b", &keys(), &env).region, "from-env");
+    assert_eq!(
+        location("b?region=from-url", &options, &env).region,
+        "from-options"
+    );
+    assert_eq!(location("b?region=from-url", &keys(), &env).region, "from-url");
+    assert_eq!(location("b", &keys(), &env).region, "from-env");
 }
 
 #[test]

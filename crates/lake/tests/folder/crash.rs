@@ -22,7 +22,7 @@ const ROUNDS: usize = 36;
 /// write (a small one takes about a millisecond).
 const KILL_STEP: Duration = Duration::from_micros(120);
 
-/// What the writer writes to a key in a generation; the generation is also in the attributes.
+/// Returns what the writer writes to a key in a generation; the generation is also in the attributes.
 fn body_of(generation: u64) -> Bytes {
     let bytes_max = if generation % 4 == 1 { 3 << 20 } else { 4096 };
     patterned((generation as usize * 104_729) % bytes_max, generation)

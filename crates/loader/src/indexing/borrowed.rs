@@ -1,11 +1,12 @@
 //! The index of a shard from DALI's `.idx` beside it, so that nothing of the shard has to be read.
 //!
-//! Such a file has places and no checksums, and nothing in it says which version of the shard it is about. So it is used only when asked for, is compared
-//! with the shard at a few places (the header of the sample must be there, with its size), and is never stored as an index of ours.
+//! Such a file has places and no checksums, and nothing in it says which version of the shard it is about. So
+//! it is used only when asked for, is compared with the shard at a few places (the header of the sample must
+//! be there, with its size), and is never stored as an index of ours.
 
 use forebay_client::{Client, ItemRange, Name};
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::foreign::{self, Places};
+use forebay_dataset::foreign::{self, ForeignIndexSink};
 use forebay_dataset::index::{ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use forebay_dataset::shard::{Format, ShardRecord};
 
@@ -26,7 +27,7 @@ pub(super) fn shard(client: &Client, shard: &ShardObject, record: ShardRecord) -
         with_keys: document.starts_with(foreign::DALI_WITH_NAMES),
         columns: Vec::new(),
     };
-    let mut places = Places::new(ShardIndexBuilder::new(options), shard.bytes);
+    let mut places = ForeignIndexSink::new(ShardIndexBuilder::new(options), shard.bytes);
     match shard.format {
         Format::Tar => foreign::dali_tar(&document, &mut places),
         _ => foreign::dali_tfrecord(&document, &mut places),

@@ -1,8 +1,9 @@
 //! Builds the parts of an index: each shard is streamed once, several at a time.
 //!
-//! A thread takes the next shard, asks for it in ranges of [`RANGE_BYTES`], in the version that was found, and pushes them through a
-//! [`ShardScan`]; so a shard that is replaced meanwhile is an error and not a mixture. Threads live as long as the call. The first error stops
-//! all of them. Memory: one range per thread, held by the node, and the finished parts.
+//! A thread takes the next shard, asks for it in ranges of [`RANGE_BYTES`], in the version that was found,
+//! and pushes them through a [`ShardScan`]; so a shard that is replaced meanwhile is an error and not a
+//! mixture. Threads live as long as the call. The first error stops all of them. Memory: one range per
+//! thread, held by the node, and the finished parts.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -23,11 +24,11 @@ use crate::source::ShardObject;
 /// One request for bytes of a shard.
 const RANGE_BYTES: u64 = 8 << 20;
 
-/// What was built.
+/// A built index.
 pub(super) struct Built {
     /// The parts of the shards that were to be built; `None` at all others.
     pub(super) shards: Vec<Option<ShardIndex>>,
-    /// How fields are encoded, where the shards say so themselves.
+    /// Encodings of fields, where the shards say so themselves.
     pub(super) encodings: BTreeMap<String, String>,
 }
 
@@ -178,7 +179,7 @@ impl Build<'_> {
         index_file(table.file(), record)
     }
 
-    /// Whether to go on.
+    /// Returns whether to go on.
     fn check(&self) -> Result<()> {
         let interrupted = self
             .indexing

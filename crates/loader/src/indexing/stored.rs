@@ -1,9 +1,10 @@
-//! Where an index lies in the lake; reading and writing it.
+//! The index in the lake: its location, reading and writing it.
 //!
-//! `<folder>/.forebay/index-<16 hex>.fbi`, see docs/flows/dataset-read.md. The digits come from the names of the shards and how they
-//! are cut, so two views of one folder have an index each. It is read as a view: all processes of a host look at one copy. It is written under the
-//! condition that nobody wrote meanwhile; where a lake cannot decide that, without one: an index is checked before it is believed, and
-//! is written whole or not at all.
+//! `<folder>/.forebay/index-<16 hex>.fbi`, see docs/flows/dataset-read.md. The digits come from the names of
+//! the shards and how they are cut, so two views of one folder have an index each. It is read as a view: all
+//! processes of a host look at one copy. It is written under the condition that nobody wrote meanwhile; where
+//! a lake cannot decide that, without one: an index is checked before it is believed, and is written whole or
+//! not at all.
 
 use forebay_client::{Client, Condition, ItemRange, Name, PutOptions, PutSource};
 use forebay_core::{Error, Kind, Result, crc32c};
@@ -18,17 +19,17 @@ use crate::source::{Base, ShardObject};
 const DIGITS: usize = 16;
 
 /// The place of the index of one dataset.
-pub(super) struct Place(Name);
+pub(super) struct IndexLocation(Name);
 
-/// What was found there.
-pub(super) struct Stored {
+/// The object that was found there.
+pub(super) struct StoredIndex {
     /// `None`: there is none that can be read.
     pub(super) index: Option<Index>,
     /// The version of the object, whatever is in it; `None`: there is no object.
     pub(super) version: Option<String>,
 }
 
-/// What became of a write.
+/// Outcome of a write.
 pub(super) enum Written {
     Done,
     /// Somebody else wrote at the same time.
@@ -37,13 +38,13 @@ pub(super) enum Written {
     Refused(Error),
 }
 
-/// How tokens are cut, in a word.
+/// Returns how tokens are cut, in a word.
 pub(super) fn token_text(tokens: &TokenWindows) -> String {
     let kind = tokens.token.map_or("own", |token| token.as_str());
     format!("{}/{}/{kind}", tokens.length, tokens.stride)
 }
 
-impl Place {
+impl IndexLocation {
     /// Of these shards.
     pub(super) fn of(base: &Base, shards: &[ShardObject], options: &DatasetOptions) -> Result<Self> {
         let tokens = options.tokens.as_ref().map(token_text).unwrap_or_default();
@@ -86,11 +87,11 @@ impl Place {
     }
 
     /// The index that is there. One that cannot be read counts as none; it will be replaced.
-    pub(super) fn load(&self, client: &Client) -> Result<Stored> {
+    pub(super) fn load(&self, client: &Client) -> Result<StoredIndex> {
         let view = match client.get(&self.0, ItemRange::Whole, None) {
             Ok(view) => view,
             Err(error) if error.kind() == Kind::NotFound => {
-                return Ok(Stored {
+                return Ok(StoredIndex {
                     index: None,
                     version: None,
                 });
@@ -105,7 +106,7 @@ impl Place {
                 None
             }
         };
-        Ok(Stored { index, version })
+        Ok(StoredIndex { index, version })
     }
 
     /// Writes an index over the version that was there before.

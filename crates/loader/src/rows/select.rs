@@ -1,8 +1,10 @@
-//! Which rows a filter lets through, with as little reading as the files allow.
+//! Rows that a filter lets through, with as little reading as the files allow.
 //!
-//! Row groups whose smallest and largest values (in the index) rule them out are not read; of the others, pages whose bounds rule them out (where the writer
-//! left a page index) are not read; of what is left, only the columns that the filter asks for. Files are looked at by several threads, which live as long as
-//! the call. Memory: the pages of those columns of one row group per thread, and 8 bytes for each sample that is let through.
+//! Row groups whose smallest and largest values (in the index) rule them out are not read; of the others,
+//! pages whose bounds rule them out (where the writer left a page index) are not read; of what is left, only
+//! the columns that the filter asks for. Files are looked at by several threads, which live as long as the
+//! call. Memory: the pages of those columns of one row group per thread, and 8 bytes for each sample that is
+//! let through.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +18,7 @@ use forebay_dataset::order::Subset;
 use forebay_dataset::parquet::{PageTable, Slab, ValueKind, parse_encoding};
 
 use super::tables::{Table, read_pages};
-use super::{Wanted, read, table};
+use super::{PageWanted, read, table};
 use crate::dataset::{Access, Inner};
 use crate::fetch::{Fetched, explain};
 
@@ -25,7 +27,8 @@ const PAGES_MAX: usize = 64;
 
 /// The samples of a dataset for which a filter holds.
 ///
-/// Errors: `InvalidInput` if it asks for a column that is not there, or compares it with what it does not hold.
+/// Errors: `InvalidInput` if it asks for a column that is not there, or compares it with what it does not
+/// hold.
 pub(crate) fn select(dataset: &Inner, filter: &Filter, threads: usize) -> Result<Subset> {
     let numbers = match dataset.access() {
         Access::Rows => by_rows(dataset, filter, threads)?,
@@ -151,7 +154,7 @@ fn of_shard(dataset: &Inner, shard: u32, filter: &Filter) -> Result<Vec<u64>> {
     Ok(found)
 }
 
-/// Whether the bounds that the index has of a row group leave something.
+/// Returns whether the bounds that the index has of a row group leave something.
 fn may_hold(dataset: &Inner, filter: &Filter, sample: u64) -> Result<bool> {
     let bound = |which: &str, column: &str| -> Result<Option<Scalar>> {
         let value = dataset.index.value(&format!("{which}({column})"), sample)?;
@@ -286,7 +289,7 @@ impl<'a> Group<'a> {
             .collect()
     }
 
-    /// Bounds of pages, where the writer left them, in one question.
+    /// Bounds of pages, where the writer left them, in one request.
     fn bounds(&self) -> Result<Bounds<'a>> {
         let file = self.table.file();
         let (mut items, mut asked): (Vec<Item>, Vec<_>) = (Vec::new(), Vec::new());
@@ -313,7 +316,7 @@ impl<'a> Group<'a> {
 
     /// The pages of a column that have rows of these ranges, decoded.
     fn slabs(&self, leaf: usize, pages: &Arc<PageTable>, rows: &[Range<u64>]) -> Result<BTreeMap<u32, Slab>> {
-        let wanted = Wanted {
+        let wanted = PageWanted {
             table: Arc::clone(self.table),
             pages: Arc::clone(pages),
         };
@@ -340,7 +343,7 @@ impl<'a> Group<'a> {
 /// Of every page of a column the smallest and largest value, if they are known.
 type Bounds<'a> = BTreeMap<&'a str, Vec<Option<(Scalar, Scalar)>>>;
 
-/// What lies in both, each of which is in order.
+/// Returns what lies in both, each of which is in order.
 fn both(one: &[Range<u64>], other: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut found = Vec::new();
     let (mut a, mut b) = (0, 0);

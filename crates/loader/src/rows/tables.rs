@@ -1,7 +1,8 @@
 //! Footers and page tables of Parquet files, read when they are needed and kept.
 //!
-//! A footer is asked for with the last [`TAIL_FIRST_BYTES`] of its file, and once more if it is longer. Page tables of all columns that a question
-//! needs are asked for at once: the page index where there is one, else the whole column chunk, whose pages say where they begin.
+//! A footer is asked for with the last [`TAIL_FIRST_BYTES`] of its file, and once more if it is longer. Page
+//! tables of all columns that a request needs are asked for at once: the page index where there is one, else
+//! the whole column chunk, whose pages say where they begin.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +42,7 @@ impl Table {
                 range: ItemRange::Last(count),
                 version: version.map(str::to_owned),
             }])?;
-            let missing = || Error::new(Kind::Internal, "a question for a footer without an answer");
+            let missing = || Error::new(Kind::Internal, "a request for a footer without an answer");
             views.pop().ok_or_else(missing)?.map_err(|error| explain(&error))
         };
         if bytes < TAIL_BYTES as u64 {
@@ -87,7 +88,7 @@ impl Table {
         pages.get(&chunk).cloned()
     }
 
-    /// What to read for the page table of a chunk, and whether it is the page index.
+    /// Returns what to read for the page table of a chunk, and whether it is the page index.
     fn wanted(&self, (group, leaf): Chunk) -> Result<(Item, bool)> {
         match self.file.page_index_range(group, leaf)? {
             Some(range) => Ok((self.item(&range), true)),
@@ -103,7 +104,7 @@ impl Table {
     }
 }
 
-/// Reads the page tables of these chunks that are not known yet, in one question.
+/// Reads the page tables of these chunks that are not known yet, in one request.
 pub(super) fn read_pages(
     client: &Client,
     chunks: &[(Arc<Table>, Chunk)],
@@ -142,7 +143,7 @@ pub(super) fn read_pages(
         });
         found[at] = Some(read);
     }
-    let missing = || Error::new(Kind::Internal, "a question for pages without an answer");
+    let missing = || Error::new(Kind::Internal, "a request for pages without an answer");
     Ok(found
         .into_iter()
         .map(|one| one.unwrap_or_else(|| Err(missing())))

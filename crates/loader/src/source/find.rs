@@ -1,8 +1,10 @@
-//! Asks the node which shards there are: few questions, however many names.
+//! Asks the node which shards there are: few requests, however many names.
 //!
-//! Up to [`STATS_MAX`] names are asked for each, at once; more are looked up in a listing of what their beginnings have in common. A folder (a name that
-//! ends in `/`, or a bucket alone) is listed once; names that start with a dot are skipped, so our own `.forebay/` is, and so is the manifest. What kind of
-//! dataset a folder is: MDS if it has an `index.json` that is one; else the one format that the endings of its objects suggest; else raw files.
+//! Up to [`STATS_MAX`] names are asked for each, at once; more are looked up in a listing of what their
+//! beginnings have in common. A folder (a name that ends in `/`, or a bucket alone) is listed once; names
+//! that start with a dot are skipped, so our own `.forebay/` is, and so is the manifest. What kind of dataset
+//! a folder is: MDS if it has an `index.json` that is one; else the one format that the endings of its
+//! objects suggest; else raw files.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,7 +15,7 @@ use forebay_dataset::manifest::{Digest, Hasher, SIGNATURE_FILE, SUMS_FILE};
 use forebay_dataset::mds::MdsIndex;
 use forebay_dataset::shard::Format;
 
-use super::{Asked, Base, Origins, RawFolder, ShardObject, Source};
+use super::{Base, Origins, RawFolder, SearchOptions, ShardObject, Source};
 use crate::pattern::expand;
 
 /// Names that are asked for each.
@@ -22,7 +24,7 @@ const STATS_MAX: usize = 8;
 const TOLD_MAX: usize = 5;
 const SCHEME: &str = "forebay://";
 const MDS_INDEX: &str = "index.json";
-/// How names of documents that list shards end.
+/// Ending of documents that list shards.
 const DOCUMENT: &str = ".json";
 /// There while `forebay dataset pack` writes the folder (docs/formats/dataset-pack.md).
 const PACKING: [&str; 2] = [".forebay/packing", ".forebay-dataset/packing"];
@@ -33,7 +35,7 @@ const PACKING: [&str; 2] = [".forebay/packing", ".forebay-dataset/packing"];
 pub(crate) fn find<S: AsRef<str>>(
     client: &Client,
     patterns: &[S],
-    asked: Asked,
+    asked: SearchOptions,
 ) -> Result<(Source, Origins)> {
     let names = expand(patterns)?;
     if names.is_empty() {
@@ -94,14 +96,19 @@ fn shards_of(
     client: &Client,
     plain: &str,
     document: Document,
-    asked: Asked,
+    asked: SearchOptions,
     origins: &mut Origins,
-) -> Result<Part> {
+) -> Result<Resolved> {
     let folder_end = plain.rfind('/').map_or(0, |slash| slash + 1);
     let shards = match document {
         Document::Mds => {
             let format = Some(Format::Mds);
-            return folder(client, &plain[..folder_end], Asked { format, ..asked }, origins);
+            return folder(
+                client,
+                &plain[..folder_end],
+                SearchOptions { format, ..asked },
+                origins,
+            );
         }
         Document::Wids(shards, digest) => {
             origins.documents.push((Name::parse(plain)?, digest));
@@ -123,8 +130,8 @@ fn shards_of(
     flush(client, &mut names, asked.format, &mut parts)?;
     let found = parts
         .pop()
-        .unwrap_or_else(|| Part::Shards(Vec::new(), Vec::new()));
-    if let Part::Shards(objects, _) = &found {
+        .unwrap_or_else(|| Resolved::Shards(Vec::new(), Vec::new()));
+    if let Resolved::Shards(objects, _) = &found {
         for (object, shard) in objects.iter().zip(&shards) {
             if shard.bytes.is_some_and(|bytes| bytes != object.bytes) {
                 let message = "a shard does not have the size that the wids index says; upload it again, or make the index again";
@@ -136,16 +143,17 @@ fn shards_of(
     Ok(found)
 }
 
-/// What one name or a run of names gave.
-enum Part {
+/// Shards or files behind one name or a run of names.
+enum Resolved {
     Shards(Vec<ShardObject>, Vec<(String, String)>),
     Raw(RawFolder),
 }
 
-/// How columns are encoded, by name.
+/// Encodings of columns, by name.
 type Encodings = BTreeMap<String, String>;
 
-/// Adds columns to those of other shards. A dataset has one encoding for each: read by another one, values would be wrong.
+/// Adds columns to those of other shards. A dataset has one encoding for each: read by another one, values
+/// would be wrong.
 fn agree<'a>(all: &mut Encodings, columns: impl Iterator<Item = (&'a str, &'a str)>) -> Result<()> {
     for (name, encoding) in columns {
         match all.get(name) {
@@ -161,11 +169,11 @@ fn agree<'a>(all: &mut Encodings, columns: impl Iterator<Item = (&'a str, &'a st
     Ok(())
 }
 
-fn join(parts: Vec<Part>) -> Result<Source> {
+fn join(parts: Vec<Resolved>) -> Result<Source> {
     let (mut shards, mut encodings, mut raw) = (Vec::new(), Encodings::new(), Vec::new());
     for part in parts {
         match part {
-            Part::Shards(mut some, how) => {
+            Resolved::Shards(mut some, how) => {
                 shards.append(&mut some);
                 let how = how.iter();
                 agree(
@@ -173,7 +181,7 @@ fn join(parts: Vec<Part>) -> Result<Source> {
                     how.map(|(name, encoding)| (name.as_str(), encoding.as_str())),
                 )?;
             }
-            Part::Raw(folder) => raw.push(folder),
+            Resolved::Raw(folder) => raw.push(folder),
         }
     }
     if !raw.is_empty() && !shards.is_empty() {
@@ -199,7 +207,7 @@ fn flush(
     client: &Client,
     names: &mut Vec<Name>,
     format: Option<Format>,
-    parts: &mut Vec<Part>,
+    parts: &mut Vec<Resolved>,
 ) -> Result<()> {
     let names = std::mem::take(names);
     if names.is_empty() {
@@ -228,14 +236,14 @@ fn flush(
             hashes: None,
         });
     }
-    parts.push(Part::Shards(shards, Vec::new()));
+    parts.push(Resolved::Shards(shards, Vec::new()));
     Ok(())
 }
 
-type Found = HashMap<Name, (u64, String)>;
+type ObjectStats = HashMap<Name, (u64, String)>;
 
 /// All at once: a lake far away answers them in the time of one.
-fn stat_each(client: &Client, names: &[Name]) -> Result<Found> {
+fn stat_each(client: &Client, names: &[Name]) -> Result<ObjectStats> {
     let stats = std::thread::scope(|scope| {
         let threads: Vec<_> = names
             .iter()
@@ -252,7 +260,7 @@ fn stat_each(client: &Client, names: &[Name]) -> Result<Found> {
             .map(|thread| thread.join().unwrap_or_else(lost));
         stats.collect::<Vec<_>>()
     });
-    let mut found = Found::new();
+    let mut found = ObjectStats::new();
     for (name, stat) in names.iter().zip(stats) {
         match stat {
             Ok(stat) => drop(found.insert(name.clone(), (stat.bytes, stat.version))),
@@ -264,12 +272,12 @@ fn stat_each(client: &Client, names: &[Name]) -> Result<Found> {
 }
 
 /// One listing per bucket, of what the names there have in common.
-fn look_up(client: &Client, names: &[Name]) -> Result<Found> {
+fn look_up(client: &Client, names: &[Name]) -> Result<ObjectStats> {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for name in names {
         wanted.entry(name.bucket()).or_default().insert(name.key());
     }
-    let mut found = Found::new();
+    let mut found = ObjectStats::new();
     for (bucket, keys) in wanted {
         let (Some(first), Some(last)) = (keys.first(), keys.last()) else {
             continue;
@@ -333,7 +341,7 @@ fn digest(document: &[u8]) -> Digest {
 }
 
 /// Everything below a folder.
-fn folder(client: &Client, plain: &str, asked: Asked, origins: &mut Origins) -> Result<Part> {
+fn folder(client: &Client, plain: &str, asked: SearchOptions, origins: &mut Origins) -> Result<Resolved> {
     let format = asked.format;
     let (bucket, prefix) = plain.split_once('/').unwrap_or((plain, ""));
     origins.folders.push((bucket.to_owned(), prefix.to_owned()));
@@ -374,13 +382,13 @@ fn folder(client: &Client, plain: &str, asked: Asked, origins: &mut Origins) -> 
         }
     }
     match folder_format(&objects, format).map_err(|error| error.with("folder", plain))? {
-        Format::Raw => Ok(Part::Raw(RawFolder {
+        Format::Raw => Ok(Resolved::Raw(RawFolder {
             bucket: bucket.to_owned(),
             prefix: prefix.to_owned(),
             objects,
             crcs: Vec::new(),
         })),
-        format => pick(bucket, objects, format).map(|shards| Part::Shards(shards, Vec::new())),
+        format => pick(bucket, objects, format).map(|shards| Resolved::Shards(shards, Vec::new())),
     }
 }
 
@@ -425,7 +433,7 @@ fn pick(bucket: &str, objects: Vec<ListedObject>, format: Format) -> Result<Vec<
 }
 
 /// The shards of an MDS dataset, as its document has them.
-fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -> Result<Part> {
+fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -> Result<Resolved> {
     let there: HashMap<&str, &ListedObject> = objects
         .iter()
         .map(|object| (object.key.as_str(), object))
@@ -460,5 +468,5 @@ fn mds(index: &MdsIndex, bucket: &str, prefix: &str, objects: &[ListedObject]) -
             index.shards.len(),
         ));
     }
-    Ok(Part::Shards(shards, encodings.into_iter().collect()))
+    Ok(Resolved::Shards(shards, encodings.into_iter().collect()))
 }

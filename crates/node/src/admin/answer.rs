@@ -1,4 +1,4 @@
-//! How errors leave the admin API: one table from kind to HTTP status.
+//! Errors on their way out of the admin API: one table from kind to HTTP status.
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;

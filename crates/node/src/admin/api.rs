@@ -1,20 +1,20 @@
-//! What the admin API says and hears. The command line reads the same types.
+//! Messages of the admin API. The command line reads the same types.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How the node is.
+/// Status of the node.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Status {
     /// Version of Forebay.
     pub version: String,
     /// Process id.
     pub pid: u32,
-    /// How long it runs.
+    /// Seconds since it started.
     pub uptime_seconds: u64,
-    /// Whether every lake answered.
+    /// True when every lake has answered.
     pub ready: bool,
-    /// Endpoint of the S3 front door; `off` if there is none.
+    /// Endpoint of the S3 endpoint; `off` if there is none.
     pub s3: String,
     /// Path of the socket for clients on this host, if there is one.
     pub socket: Option<String>,
@@ -32,7 +32,7 @@ pub struct Status {
     pub lakes: Vec<Lake>,
     /// Processes on this host that use the socket.
     pub clients: Clients,
-    /// What is under way.
+    /// Work under way.
     pub in_flight: InFlight,
 }
 
@@ -55,7 +55,7 @@ pub struct Clients {
     pub abandoned_bytes: u64,
     /// The most that the staging memory may hold.
     pub staging_budget_bytes: u64,
-    /// What of it clients have.
+    /// Bytes of it that clients have.
     pub staging_used_bytes: u64,
 }
 
@@ -64,7 +64,7 @@ pub struct Clients {
 pub struct Tier {
     /// The most it may hold; 0 if it is off.
     pub budget_bytes: u64,
-    /// What it holds.
+    /// Bytes that it holds.
     pub used_bytes: u64,
     /// Pages in it.
     pub pages: u64,
@@ -92,15 +92,15 @@ pub struct Lake {
     pub url: String,
     /// The bucket that lies in it alone; absent for the default lake.
     pub bucket: Option<String>,
-    /// Whether it answered when it was last asked.
+    /// True if it answered when it was last asked.
     pub up: bool,
-    /// What the self-test found about it, or why it failed.
+    /// Finding of the self-test, or why that failed.
     pub finding: String,
-    /// Whether a conditional create has exactly one winner.
+    /// True if a conditional create has exactly one winner.
     pub conditional_create: bool,
-    /// Whether a conditional update has exactly one winner.
+    /// True if a conditional update has exactly one winner.
     pub conditional_update: bool,
-    /// Whether a conditional delete removes only the object that it names.
+    /// True if a conditional delete removes only the object that it names.
     pub conditional_delete: bool,
     /// Requests sent to it.
     pub requests: u64,
@@ -112,7 +112,7 @@ pub struct Lake {
     pub written_bytes: u64,
 }
 
-/// What is under way.
+/// Work under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InFlight {
     /// S3 requests.
@@ -144,7 +144,7 @@ pub struct Save {
     pub world_size: u32,
     /// `open`, `staged`, `durable` or `failed`.
     pub phase: String,
-    /// Where the bytes are while they are not durable: `ram` or `nvme`.
+    /// Tier of the bytes while they are not durable: `ram` or `nvme`.
     pub staged: String,
     /// The generation of the commit; 0 before it.
     pub generation: u32,
@@ -164,7 +164,7 @@ pub struct Save {
     pub staged_ms: Option<u64>,
     /// Milliseconds from the beginning until it was over.
     pub ended_ms: Option<u64>,
-    /// What looked wrong.
+    /// Alarms: things that looked wrong.
     pub alarms: Vec<SaveAlarm>,
     /// Why it failed, or the last trouble with the lake while it is tried again.
     pub trouble: Option<Failure>,
@@ -181,7 +181,7 @@ pub struct SaveAlarm {
     pub message: String,
 }
 
-/// What a cache command works on.
+/// Target of a cache command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CacheRequest {
@@ -197,7 +197,7 @@ pub struct CacheRequest {
 pub struct Bucket {
     /// Its name.
     pub name: String,
-    /// When it was made, as far as is known (RFC 3339).
+    /// Time of creation, as far as is known (RFC 3339).
     pub created: String,
 }
 
@@ -209,10 +209,10 @@ pub struct CreateBucket {
     pub name: String,
 }
 
-/// Whether the node is healthy or ready.
+/// Health or readiness of the node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// Whether it is.
+    /// True if it is.
     pub ok: bool,
     /// Why not.
     pub reason: Option<String>,

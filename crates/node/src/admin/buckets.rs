@@ -1,4 +1,4 @@
-//! `/v1/buckets`: the buckets behind the front door.
+//! `/v1/buckets`: the buckets behind the S3 endpoint.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,8 +12,8 @@ use crate::jobs::timestamp;
 
 /// All buckets.
 #[utoipa::path(get, path = "/v1/buckets", tag = "buckets", responses((status = 200, body = Vec<Bucket>), (status = 503, body = Failure)))]
-pub(crate) async fn list(State(parts): State<Shared>) -> Result<Json<Vec<Bucket>>, Refusal> {
-    let buckets = parts.engine()?.list_buckets().await?;
+pub(crate) async fn list(State(services): State<Shared>) -> Result<Json<Vec<Bucket>>, Refusal> {
+    let buckets = services.engine()?.list_buckets().await?;
     let shown = buckets.into_iter().map(|bucket| Bucket {
         name: bucket.name.to_string(),
         created: timestamp(bucket.created),
@@ -25,10 +25,10 @@ pub(crate) async fn list(State(parts): State<Shared>) -> Result<Json<Vec<Bucket>
 #[utoipa::path(post, path = "/v1/buckets", tag = "buckets", request_body = CreateBucket, responses(
     (status = 201, description = "Made"), (status = 400, body = Failure), (status = 409, body = Failure)))]
 pub(crate) async fn create(
-    State(parts): State<Shared>,
+    State(services): State<Shared>,
     Body(request): Body<CreateBucket>,
 ) -> Result<StatusCode, Refusal> {
     let name = BucketName::new(&request.name)?;
-    parts.engine()?.create_bucket(&name).await?;
+    services.engine()?.create_bucket(&name).await?;
     Ok(StatusCode::CREATED)
 }

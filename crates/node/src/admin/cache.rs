@@ -17,7 +17,7 @@ use crate::jobs::{JobInfo, JobKind};
     (status = 202, description = "The job that does it", body = JobInfo),
     (status = 400, body = Failure), (status = 404, body = Failure), (status = 503, body = Failure)))]
 pub(crate) async fn start(
-    State(parts): State<Shared>,
+    State(services): State<Shared>,
     Path(verb): Path<String>,
     Body(request): Body<CacheRequest>,
 ) -> Result<(StatusCode, Json<JobInfo>), Refusal> {
@@ -35,7 +35,7 @@ pub(crate) async fn start(
         }
     };
     let bucket = BucketName::new(&request.bucket)?;
-    parts.engine()?.head_bucket(&bucket).await?;
-    let job = cache_jobs::start(&parts, kind, bucket, request.prefix)?;
+    services.engine()?.head_bucket(&bucket).await?;
+    let job = cache_jobs::start(&services, kind, bucket, request.prefix)?;
     Ok((StatusCode::ACCEPTED, Json(job)))
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use forebay_core::wire::{SaveState, StagedIn};
 use forebay_core::{Error, Kind};
+use forebay_wire::saves::{SaveState, StagedIn};
 use serde::Deserialize;
 
 use super::Shared;
@@ -16,7 +16,7 @@ use crate::value::Period;
 /// The longest that one request waits for a save; a client asks again.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// How to show a save.
+/// Query of a save.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShowQuery {
@@ -25,8 +25,8 @@ pub(crate) struct ShowQuery {
 
 /// Saves under way, and the last ones that ended; the oldest first.
 #[utoipa::path(get, path = "/v1/saves", tag = "saves", responses((status = 200, body = Vec<Save>)))]
-pub(crate) async fn list(State(parts): State<Shared>) -> Json<Vec<Save>> {
-    let saves = parts.saves.all();
+pub(crate) async fn list(State(services): State<Shared>) -> Json<Vec<Save>> {
+    let saves = services.saves.all();
     Json(saves.iter().map(|save| shown(save.state())).collect())
 }
 
@@ -34,12 +34,12 @@ pub(crate) async fn list(State(parts): State<Shared>) -> Json<Vec<Save>> {
 #[utoipa::path(get, path = "/v1/saves/{id}", tag = "saves", params(("id" = String, Path), ("wait" = Option<String>, Query, description = "Answer when the save has ended, or after this time (`30s`, at most 60s)")), responses(
     (status = 200, body = Save), (status = 400, body = Failure), (status = 404, body = Failure)))]
 pub(crate) async fn show(
-    State(parts): State<Shared>,
+    State(services): State<Shared>,
     Path(id): Path<String>,
     query: Result<Query<ShowQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<Save>, Refusal> {
     let Query(query) = query.map_err(|why| Error::new(Kind::InvalidInput, why.body_text()))?;
-    let save = parts.saves.find(&id)?;
+    let save = services.saves.find(&id)?;
     let Period(wait) = query.wait.as_deref().unwrap_or("0s").parse()?;
     Ok(Json(shown(save.wait(wait.min(WAIT_MAX)).await)))
 }
@@ -48,10 +48,10 @@ pub(crate) async fn show(
 #[utoipa::path(post, path = "/v1/saves/{id}/abort", tag = "saves", params(("id" = String, Path)), responses(
     (status = 200, body = Save), (status = 404, body = Failure)))]
 pub(crate) async fn abort(
-    State(parts): State<Shared>,
+    State(services): State<Shared>,
     Path(id): Path<String>,
 ) -> Result<Json<Save>, Refusal> {
-    let save = parts.saves.find(&id)?;
+    let save = services.saves.find(&id)?;
     save.give_up(Error::new(
         Kind::Cancelled,
         "the save was given up by the admin API; nothing was committed",
@@ -91,7 +91,7 @@ fn shown(state: SaveState) -> Save {
                 message,
             })
             .collect(),
-        trouble: state.trouble.map(|trouble| Failure {
+        trouble: state.last_error.map(|trouble| Failure {
             message: Error::from(trouble.clone()).to_string(),
             kind: trouble.kind,
         }),

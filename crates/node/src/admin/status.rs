@@ -6,8 +6,8 @@ use axum::extract::State;
 use super::Shared;
 use super::api::Status;
 
-/// How the node is.
+/// Status of the node.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses((status = 200, body = Status)))]
-pub(crate) async fn show(State(parts): State<Shared>) -> Json<Status> {
-    Json(parts.status())
+pub(crate) async fn show(State(services): State<Shared>) -> Json<Status> {
+    Json(services.status())
 }

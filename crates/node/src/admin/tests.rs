@@ -1,24 +1,21 @@
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
-use forebay_core::{Clock, SystemClock};
-use forebay_reservoir::{Reservoir, ReservoirOptions};
+use forebay_core::SystemClock;
 use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::*;
 use crate::config::Config;
-use crate::jobs::Jobs;
 use crate::machine::Machine;
-use crate::metrics::Metrics;
 use crate::options::NodeOptions;
+use crate::services::Foundations;
+use crate::socket;
 
-/// Parts of a node whose lake has not answered.
-async fn parts(dir: &Path) -> Shared {
+/// Services of a node whose lake has not answered.
+async fn services(dir: &Path) -> Shared {
     let text = format!(
         "data = '{}'\nram = '64MiB'\nnvme = 0\n[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'",
         dir.display()
@@ -28,44 +25,19 @@ async fn parts(dir: &Path) -> Shared {
         disk_bytes: 1 << 30,
     };
     let options = NodeOptions::resolve_on(Config::parse(&text).unwrap(), &machine).unwrap();
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let reservoir = Reservoir::open(ReservoirOptions {
-        ram_bytes: options.ram_bytes,
-        nvme_bytes: 0,
-        nvme_dir: options.nvme_dir(),
-        scrub_period: Duration::ZERO,
-        read_ahead_bytes_max: 0,
-        write_fill_bytes_max: 0,
-        clock: Arc::clone(&clock),
-    });
-    Arc::new(Parts {
-        reservoir: reservoir.await.unwrap(),
+    let foundations = Foundations {
+        clock: Arc::new(SystemClock::new()),
         lakes: Vec::new(),
-        jobs: Jobs::new(1, Arc::clone(&clock)),
-        metrics: Arc::new(Metrics::new()),
-        started: clock.monotonic(),
-        clock,
+        access: socket::access(&options),
         s3_url: Some("http://127.0.0.1:1".into()),
-        native: crate::native::Native::new(&options).unwrap(),
-        saves: crate::checkpoint::Saves::new(
-            crate::checkpoint::SavesOptions {
-                staging_bytes: options.native.staging_bytes,
-                data_dir: None,
-                disk_bytes_max: u64::MAX,
-                age_max: Duration::ZERO,
-            },
-            Arc::new(SystemClock::new()),
-        ),
         socket: None,
-        serving: OnceLock::new(),
-        stop: CancellationToken::new(),
-        options,
-    })
+    };
+    Arc::new(Services::compose(options, foundations).await.unwrap())
 }
 
 async fn ask(protection: Protection, request: Request<Body>) -> (StatusCode, Value) {
     let dir = tempfile::tempdir().unwrap();
-    let answer = router(parts(dir.path()).await, protection)
+    let answer = router(services(dir.path()).await, protection)
         .oneshot(request)
         .await
         .unwrap();

@@ -1,5 +1,5 @@
-//! Every setting: key in the file, environment variable, default, meaning. The reference page is made from this
-//! table, and tests compare it with the schema, so none can be forgotten.
+//! Every setting: key in the file, environment variable, default, meaning. The reference page is made from
+//! this table, and tests compare it with the schema, so none can be forgotten.
 
 use forebay_core::{Error, Kind, Result};
 
@@ -15,15 +15,15 @@ pub struct Setting {
     pub key: &'static str,
     /// Its environment variable; empty if it has none.
     pub env: &'static str,
-    /// What a value looks like.
+    /// Form of a value.
     pub shape: Shape,
-    /// What holds if nobody says anything.
+    /// Value when nothing is set.
     pub default: &'static str,
-    /// What it does.
+    /// Effect.
     pub help: &'static str,
 }
 
-/// What a value looks like.
+/// Form of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
     /// Any text, also sizes (`4GiB`) and times (`5s`).
@@ -78,7 +78,7 @@ pub const SETTINGS: &[Setting] = settings! {
     "nvme", "FOREBAY_NVME", Text, "half of the free disk, at most 100GiB",
         "Budget of the NVMe tier; 0 switches it off.";
     "s3", "FOREBAY_S3", Text, "127.0.0.1:9000",
-        "Address of the S3 front door; port 0 takes a free one, `off` opens none.";
+        "Address of the S3 endpoint; port 0 takes a free one, `off` opens none.";
     "admin", "FOREBAY_ADMIN", Text, "127.0.0.1:9001",
         "Address of the admin API; anywhere but on loopback it asks for the bearer token in `<data>/keys.toml`; `off` opens none.";
     "socket", "FOREBAY_SOCKET", Text, "$XDG_RUNTIME_DIR/forebay.sock",
@@ -93,6 +93,12 @@ pub const SETTINGS: &[Setting] = settings! {
         "How fresh reads are: `immutable` (never asked again), a time like `5s` (asked again when older), or `always`.";
     "shutdown", "FOREBAY_SHUTDOWN", Text, "10s",
         "How long running requests may take to finish when the node is told to stop.";
+    "tls.cert", "FOREBAY_TLS_CERT", Text, "none: plain HTTP",
+        "PEM file with the certificate of the S3 endpoint and the admin API, then the intermediate ones; with `tls.key` both speak TLS. Taken anew when the file changes.";
+    "tls.key", "FOREBAY_TLS_KEY", Text, "none",
+        "PEM file with its private key, not encrypted.";
+    "tls.client_ca", "FOREBAY_TLS_CLIENT_CA", Text, "none",
+        "PEM file with the authorities of client certificates; where it is set, nobody connects to the S3 endpoint or the admin API without one.";
     "log.format", "FOREBAY_LOG_FORMAT", Text, "human",
         "`human` or `json`.";
     "log.filter", "FOREBAY_LOG", Text, "info",
@@ -100,11 +106,11 @@ pub const SETTINGS: &[Setting] = settings! {
     "log.access", "FOREBAY_LOG_ACCESS", Switch, "true",
         "Whether every S3 request gets a line: who, what, how many bytes, from which tier.";
     "limits.inflight_bytes", "FOREBAY_LIMITS_INFLIGHT_BYTES", Text, "1GiB",
-        "Bytes of request bodies and answers in flight at the S3 front door; beyond it clients get 503 SlowDown.";
+        "Bytes of request bodies and answers in flight at the S3 endpoint; beyond it clients get 503 SlowDown.";
     "limits.inflight_requests", "FOREBAY_LIMITS_INFLIGHT_REQUESTS", Number, "1024",
-        "Requests in flight at the S3 front door; beyond it clients get 503 SlowDown.";
+        "Requests in flight at the S3 endpoint; beyond it clients get 503 SlowDown.";
     "limits.connections", "FOREBAY_LIMITS_CONNECTIONS", Number, "4096",
-        "Open connections of the S3 front door.";
+        "Open connections of the S3 endpoint.";
     "limits.lake_requests", "FOREBAY_LIMITS_LAKE_REQUESTS", Number, "64",
         "Requests in flight to one lake.";
     "limits.read_ahead", "FOREBAY_LIMITS_READ_AHEAD", Text, "64MiB",
@@ -128,10 +134,10 @@ pub const SETTINGS: &[Setting] = settings! {
     "limits.save_disk", "FOREBAY_LIMITS_SAVE_DISK", Text, "half of what the disk of `data` has free at start",
         "What saves with `staged=\"nvme\"` may take on disk together; a full one makes trainers wait until older saves are durable. The other half is left to the NVMe tier and the lake, where that is a folder here.";
     "cors.origins", "FOREBAY_CORS_ORIGINS", List, "none",
-        "Origins whose web pages may use the S3 front door, for example https://lab.example.org.";
+        "Origins whose web pages may use the S3 endpoint, for example https://lab.example.org.";
 };
 
-/// What a `[[bucket]]` may say: key, default, meaning.
+/// Keys of a `[[bucket]]`: key, default, meaning.
 pub const BUCKET_KEYS: &[(&str, &str, &str)] = &[
     ("name", "required", "The name that clients use."),
     (
@@ -152,7 +158,7 @@ pub const BUCKET_KEYS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What a `[[key]]` may say: key, default, meaning.
+/// Keys of a `[[key]]`: key, default, meaning.
 pub const KEY_KEYS: &[(&str, &str, &str)] = &[
     ("id", "required", "The access key id."),
     ("secret", "this or `secret_file`", "The secret access key itself."),

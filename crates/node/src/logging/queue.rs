@@ -1,10 +1,11 @@
 //! Log lines on their way out: whoever logs leaves a line in memory, one thread writes many at once.
 //!
-//! A line used to be a `write(2)` on the task that answered the request, and a reader of the log who stood still held all
-//! requests up. Now a line costs a copy, and the writer takes what has gathered every few milliseconds. What may wait is bounded: past
-//! that, ordinary lines are dropped and counted; warnings and errors have as much room again, and past that they
-//! are written by whoever logs them, so they are never lost. Life: from `logging::init` until the [`super::Log`] is dropped,
-//! which writes the rest; a panic writes it too. Only kill -9 loses what was not yet written.
+//! A line used to be a `write(2)` on the task that answered the request, and a reader of the log who stood
+//! still held all requests up. Now a line costs a copy, and the writer takes what has gathered every few
+//! milliseconds. What may wait is bounded: past that, ordinary lines are dropped and counted; warnings and
+//! errors have as much room again, and past that they are written by whoever logs them, so they are never
+//! lost. Life: from `logging::init` until the [`super::Log`] is dropped, which writes the rest; a panic
+//! writes it too. Only kill -9 loses what was not yet written.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +17,10 @@ use parking_lot::{Condvar, Mutex};
 const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Warnings and errors may wait up to here.
 const WAITING_BYTES_MAX_URGENT: usize = 2 * WAITING_BYTES_MAX;
-/// How long lines gather, unless one is urgent or half of the room is taken.
+/// Time that lines gather, unless one is urgent or half of the room is taken.
 const GATHER_DELAY_MAX: Duration = Duration::from_millis(10);
 
-/// Whether a line may be dropped.
+/// Urgency of a line: may it be dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// It may, when the reader of the log is behind.
@@ -96,7 +97,8 @@ impl<W: Write> Queue<W> {
         }
     }
 
-    /// The writer's loop, until [`Self::end`]. `says_dropped` is told how many lines were dropped since it was last told.
+    /// The writer's loop, until [`Self::end`]. `says_dropped` is told how many lines were dropped since it
+    /// was last told.
     pub(super) fn write_until_end(&self, says_dropped: impl Fn(u64)) {
         let mut said = 0;
         while self.wait_for_work() {

@@ -56,7 +56,7 @@ fn the_promised_names_are_on_the_wire() {
     }
 }
 
-/// What is scraped and what the reference page lists are the same.
+/// Compares what is scraped with what the reference page lists.
 #[test]
 fn every_scraped_metric_is_defined_and_every_defined_one_is_scraped() {
     let scraped: BTreeSet<_> = scrape()

@@ -14,9 +14,9 @@ fn defaults_are_shares_of_the_machine() {
     let options = resolve("").unwrap();
     assert_eq!(options.ram_bytes, 2 << 30);
     assert_eq!(options.nvme_bytes, 30 << 30);
-    assert_eq!(options.native.save_disk_bytes_max, 30 << 30);
+    assert_eq!(options.ipc.save_disk_bytes_max, 30 << 30);
     assert_eq!(options.s3_addr.unwrap().to_string(), "127.0.0.1:9000");
-    assert_eq!(options.lake_place, LakePlace::Default);
+    assert_eq!(options.lake_origin, LakeOrigin::Default);
     assert!(options.lake.shown().ends_with("/forebay-data/lake"));
     let large = Machine {
         memory_bytes: 1 << 40,
@@ -87,6 +87,23 @@ fn secret_files_lose_their_newline() {
 }
 
 #[test]
+fn a_certificate_needs_its_key_and_client_certificates_need_tls() {
+    let files = resolve("[tls]\ncert = 'a.pem'\nkey = 'a.key'")
+        .unwrap()
+        .tls
+        .unwrap();
+    assert_eq!((files.cert.to_str(), files.client_ca), (Some("a.pem"), None));
+    for (text, setting) in [
+        ("[tls]\ncert = 'a.pem'", "tls.key"),
+        ("[tls]\nkey = 'a.key'", "tls.cert"),
+        ("[tls]\nclient_ca = 'ca.pem'", "tls.client_ca"),
+    ] {
+        let error = resolve(text).unwrap_err().to_string();
+        assert!(error.contains(setting), "{error}");
+    }
+}
+
+#[test]
 fn listen_addresses_may_be_endpoints() {
     assert_eq!(
         resolve("s3 = 'http://127.0.0.1:9100/'")
@@ -106,7 +123,7 @@ fn listen_addresses_may_be_endpoints() {
 fn every_listener_can_be_switched_off() {
     let options = resolve("s3 = 'off'\nadmin = 'off'\nsocket = 'off'").unwrap();
     assert_eq!((options.s3_addr, options.admin_addr), (None, None));
-    assert_eq!(options.native.socket, SocketPlace::Off);
+    assert_eq!(options.ipc.socket, SocketSetting::Off);
     let shown = options.to_config();
     assert_eq!(
         [shown.s3, shown.admin, shown.socket].map(|said| said.unwrap()),
@@ -116,13 +133,13 @@ fn every_listener_can_be_switched_off() {
 
 #[test]
 fn clients_on_the_host_get_shares_of_the_ram_tier_by_default() {
-    let native = resolve("ram = '1GiB'").unwrap().native;
+    let ipc = resolve("ram = '1GiB'").unwrap().ipc;
     assert_eq!(
-        (native.client_lease_bytes_max, native.staging_bytes),
+        (ipc.client_lease_bytes_max, ipc.staging_bytes),
         (512 << 20, 512 << 20)
     );
-    assert!(matches!(native.socket, SocketPlace::Default(_)));
-    let small = resolve("ram = '64MiB'").unwrap().native;
+    assert!(matches!(ipc.socket, SocketSetting::Default(_)));
+    let small = resolve("ram = '64MiB'").unwrap().ipc;
     assert_eq!(small.staging_bytes, 64 << 20, "one buffer of a usable size");
 }
 
@@ -130,7 +147,7 @@ fn clients_on_the_host_get_shares_of_the_ram_tier_by_default() {
 fn users_are_numbers_and_a_socket_has_a_short_path() {
     let text = "allow_uid = [1000, '1001']\n[[bucket]]\nname = 'box'\nallow_uids = [7]";
     let options = resolve(text).unwrap();
-    assert_eq!(options.native.allow_uids, [1000, 1001]);
+    assert_eq!(options.ipc.allow_uids, [1000, 1001]);
     assert_eq!(options.buckets[0].allow_uids.as_deref(), Some(&[7][..]));
     let error = resolve("allow_uid = ['nobody']").unwrap_err();
     assert!(error.to_string().contains("is not a user id"), "{error}");

@@ -1,22 +1,22 @@
-//! A node in this process and a client that speaks raw frames, so that tests can say what no decent client would.
+//! A node in this process and a client that speaks raw frames, so that tests can say what no decent client
+//! would.
 
-use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::fmt::Debug;
+use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use forebay_core::wire::{
-    self, Answer, BufferPlace, Condition, Durability, Failure, Found, FrameHeader, HEADER_BYTES, Headers,
-    Hello, Item, ItemRange, ObjectName, Put, Request, Welcome, WrittenFrom,
-};
 use forebay_node::config::Config;
-use forebay_node::{EmbeddedNode, EmbeddedOptions, NativeStats};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
-};
+use forebay_node::{EmbeddedNode, EmbeddedOptions, IpcStats};
+use forebay_wire::objects::Found;
+use forebay_wire::session::{Hello, Welcome};
+use forebay_wire::writes::{Buffer, Condition, Put, StagedBytes};
+use forebay_wire::{self as wire, Failure, FrameHeader, HEADER_BYTES, Headers, Item, ItemRange, ObjectName};
+use forebay_wire::{objects, session, writes};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 
 /// Long enough for any machine; a test that waits so long has failed.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -44,8 +44,8 @@ impl TestNode {
         };
         let node = EmbeddedNode::start(options).unwrap();
         let test = Self { node, _dir: dir };
-        let made = test.client().ask(&Request::CreateBucket("box".into()));
-        assert_eq!(made, Answer::Done);
+        let made = test.client().ask(&objects::Request::CreateBucket("box".into()));
+        assert_eq!(made, Ok(objects::Answer::Done));
         test
     }
 
@@ -53,12 +53,12 @@ impl TestNode {
         Client::hello(self.node.socket())
     }
 
-    pub(crate) fn stats(&self) -> NativeStats {
-        self.node.node().unwrap().native_stats()
+    pub(crate) fn stats(&self) -> IpcStats {
+        self.node.node().unwrap().ipc_stats()
     }
 
     /// Waits until the counters say what is expected.
-    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&NativeStats) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, is_so: impl Fn(&IpcStats) -> bool) {
         let deadline = Instant::now() + LONG;
         while !is_so(&self.stats()) {
             assert!(Instant::now() < deadline, "never: {what}; {:?}", self.stats());
@@ -86,32 +86,35 @@ impl Client {
             client: "test".into(),
             session,
         };
-        send(&mut stream, &Request::Hello(hello), None);
+        send(&mut stream, &session::Request::Hello(hello));
         match receive(&mut stream).unwrap().0 {
-            Answer::Welcome(welcome) => Ok(Self { stream, welcome }),
-            Answer::Failed(failure) => Err(failure),
+            Ok(session::Answer::Welcome(welcome)) => Ok(Self { stream, welcome }),
+            Err(failure) => Err(failure),
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn ask(&mut self, request: &Request) -> Answer {
-        self.ask_with(request, None).0
+    pub(crate) fn ask<R: wire::Request>(&mut self, request: &R) -> Result<R::Answer, Failure> {
+        self.ask_for_descriptor(request).0
     }
 
-    pub(crate) fn ask_with(
+    pub(crate) fn ask_for_descriptor<R: wire::Request>(
         &mut self,
-        request: &Request,
-        descriptor: Option<&OwnedFd>,
-    ) -> (Answer, Option<OwnedFd>) {
-        self.send(request, descriptor);
+        request: &R,
+    ) -> (Result<R::Answer, Failure>, Option<OwnedFd>) {
+        self.send(request);
         receive(&mut self.stream).expect("the node has closed the connection")
     }
 
-    pub(crate) fn send(&mut self, request: &Request, descriptor: Option<&OwnedFd>) {
-        send(&mut self.stream, request, descriptor);
+    pub(crate) fn send(&mut self, request: &impl wire::Request) {
+        send(&mut self.stream, request);
     }
 
-    pub(crate) fn receive(&mut self) -> Answer {
+    pub(crate) fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub(crate) fn receive<A: wire::Message>(&mut self) -> Result<A, Failure> {
         receive(&mut self.stream)
             .expect("the node has closed the connection")
             .0
@@ -122,14 +125,14 @@ impl Client {
         self.stream.shutdown(std::net::Shutdown::Read).unwrap();
     }
 
-    /// Whether the node closes the connection without another word.
+    /// Returns whether the node closes the connection without another word.
     pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.stream.read(&mut [0]), Ok(0))
     }
 
     pub(crate) fn read(&mut self, items: Vec<Item>) -> Vec<Result<Found, Failure>> {
-        match self.ask(&Request::Read { items, timeout_ms: 0 }) {
-            Answer::Read(found) => found,
+        match self.ask(&objects::Request::Read { items, timeout_ms: 0 }) {
+            Ok(objects::Answer::Read(found)) => found,
             other => panic!("{other:?}"),
         }
     }
@@ -149,23 +152,23 @@ impl Client {
     }
 
     pub(crate) fn map(&mut self, segment: u64) -> Result<(u64, OwnedFd), Failure> {
-        match self.ask_with(&Request::MapSegment { segment }, None) {
-            (Answer::Segment { bytes }, Some(descriptor)) => Ok((bytes, descriptor)),
-            (Answer::Failed(failure), None) => Err(failure),
+        match self.ask_for_descriptor(&session::Request::MapSegment { segment }) {
+            (Ok(session::Answer::Segment { bytes }), Some(descriptor)) => Ok((bytes, descriptor)),
+            (Err(failure), None) => Err(failure),
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<BufferPlace, Failure> {
-        match self.ask(&Request::Allocate { bytes }) {
-            Answer::Buffer(place) => Ok(place),
-            Answer::Failed(failure) => Err(failure),
+    pub(crate) fn allocate(&mut self, bytes: u64) -> Result<Buffer, Failure> {
+        match self.ask(&writes::Request::Allocate { bytes }) {
+            Ok(writes::Answer::Buffer(place)) => Ok(place),
+            Err(failure) => Err(failure),
             other => panic!("{other:?}"),
         }
     }
 
     /// A buffer that holds these bytes.
-    pub(crate) fn staged(&mut self, bytes: &[u8]) -> BufferPlace {
+    pub(crate) fn staged(&mut self, bytes: &[u8]) -> Buffer {
         let place = self.allocate(bytes.len() as u64).unwrap();
         let (_, memfd) = self.map(place.buffer).unwrap();
         assert_eq!(rustix::io::pwrite(&memfd, bytes, 0).unwrap(), bytes.len());
@@ -174,8 +177,12 @@ impl Client {
 
     pub(crate) fn put(&mut self, key: &str, bytes: &[u8]) -> String {
         let place = self.staged(bytes);
-        match self.ask(&Request::Put(put_of(key, place.buffer, bytes.len() as u64))) {
-            Answer::Written { version, .. } => version,
+        match self.ask(&writes::Request::Put(put_of(
+            key,
+            place.buffer,
+            bytes.len() as u64,
+        ))) {
+            Ok(writes::Answer::Written { version, .. }) => version,
             other => panic!("{other:?}"),
         }
     }
@@ -184,13 +191,12 @@ impl Client {
 pub(crate) fn put_of(key: &str, buffer: u64, bytes: u64) -> Put {
     Put {
         object: name(key),
-        from: WrittenFrom {
+        from: StagedBytes {
             buffer,
             bytes,
             crc32c: None,
         },
         condition: Condition::None,
-        durability: Durability::Lake,
         headers: Headers::default(),
         metadata: Vec::new(),
     }
@@ -235,6 +241,11 @@ pub(crate) fn lease_of(found: &Found) -> u64 {
     found.view.as_ref().unwrap().lease
 }
 
+/// The kind of a failure.
+pub(crate) fn kind(answer: Result<impl Debug, Failure>) -> String {
+    answer.unwrap_err().kind
+}
+
 pub(crate) fn connect(socket: &Path) -> UnixStream {
     let stream = UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -242,24 +253,16 @@ pub(crate) fn connect(socket: &Path) -> UnixStream {
     stream
 }
 
-pub(crate) fn send(stream: &mut UnixStream, request: &Request, descriptor: Option<&OwnedFd>) {
+pub(crate) fn send(stream: &mut UnixStream, request: &impl wire::Request) {
     let mut frame = Vec::new();
     wire::encode(request, &mut frame).unwrap();
-    let Some(descriptor) = descriptor else {
-        stream.write_all(&frame).unwrap();
-        return;
-    };
-    let descriptors = [descriptor.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    let sent =
-        rustix::net::sendmsg(stream, &[IoSlice::new(&frame)], &mut control, SendFlags::empty()).unwrap();
-    assert_eq!(sent, frame.len());
+    stream.write_all(&frame).unwrap();
 }
 
 /// The next answer; `None` if the node has closed.
-pub(crate) fn receive(stream: &mut UnixStream) -> Option<(Answer, Option<OwnedFd>)> {
+pub(crate) fn receive<A: wire::Message>(
+    stream: &mut UnixStream,
+) -> Option<(Result<A, Failure>, Option<OwnedFd>)> {
     let mut header = [0; HEADER_BYTES];
     let mut descriptor = None;
     let mut filled = 0;
@@ -281,14 +284,5 @@ pub(crate) fn receive(stream: &mut UnixStream) -> Option<(Answer, Option<OwnedFd
     let header = FrameHeader::parse(&header).unwrap();
     let mut message = vec![0; header.length];
     stream.read_exact(&mut message).ok()?;
-    Some((wire::decode(&header, &message).unwrap(), descriptor))
-}
-
-/// A memfd of a client, sealed as a region must be.
-pub(crate) fn region(bytes: u64, seals: rustix::fs::SealFlags) -> OwnedFd {
-    let flags = rustix::fs::MemfdFlags::ALLOW_SEALING | rustix::fs::MemfdFlags::CLOEXEC;
-    let memfd = rustix::fs::memfd_create("region", flags).unwrap();
-    rustix::fs::ftruncate(&memfd, bytes).unwrap();
-    rustix::fs::fcntl_add_seals(&memfd, seals).unwrap();
-    memfd
+    Some((wire::decode_answer(&header, &message).unwrap(), descriptor))
 }

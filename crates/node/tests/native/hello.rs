@@ -1,19 +1,22 @@
 //! Coming in: sessions, protocols, hostile frames, the socket file.
 
 use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 
-use forebay_core::wire::{self, Answer, Hello, PROTOCOL, Request};
 use forebay_node::config::Config;
 use forebay_node::{EmbeddedNode, EmbeddedOptions, Node, options::NodeOptions};
+use forebay_wire::session::Hello;
+use forebay_wire::{self as wire, Failure};
+use forebay_wire::{objects, session};
 
 use crate::fixture::{Client, TestNode, connect, receive, send};
 
 use forebay_core::crc32c;
 
-fn failure_kind(answer: Option<(Answer, Option<std::os::fd::OwnedFd>)>) -> String {
+fn failure_kind(answer: Option<(Result<session::Answer, Failure>, Option<OwnedFd>)>) -> String {
     match answer {
-        Some((Answer::Failed(failure), None)) => failure.kind,
+        Some((Err(failure), None)) => failure.kind,
         other => panic!("{other:?}"),
     }
 }
@@ -24,7 +27,7 @@ fn hello_frame() -> Vec<u8> {
         session: None,
     };
     let mut frame = Vec::new();
-    wire::encode(&Request::Hello(hello), &mut frame).unwrap();
+    wire::encode(&session::Request::Hello(hello), &mut frame).unwrap();
     frame
 }
 
@@ -32,8 +35,11 @@ fn hello_frame() -> Vec<u8> {
 fn a_client_that_says_hello_is_served() {
     let node = TestNode::start();
     let mut client = node.client();
-    assert_eq!(client.ask(&Request::Ping), Answer::Done);
-    assert_eq!(client.ask(&Request::Buckets), Answer::Buckets(vec!["box".into()]));
+    assert_eq!(client.ask(&session::Request::Ping), Ok(session::Answer::Ready));
+    assert_eq!(
+        client.ask(&objects::Request::Buckets),
+        Ok(objects::Answer::Buckets(vec!["box".into()]))
+    );
     assert_eq!(node.stats().sessions, 1);
 }
 
@@ -60,17 +66,74 @@ fn a_session_ends_with_its_first_connection_and_takes_the_others_along() {
     });
 }
 
-#[test]
-fn another_protocol_is_answered_with_both_versions() {
-    let node = TestNode::start();
-    let mut frame = hello_frame();
-    frame[4..6].copy_from_slice(&(PROTOCOL + 1).to_le_bytes());
+/// Another family and version in front of a message, with the checksum that belongs to it.
+fn relabelled(mut frame: Vec<u8>, family: u16, version: u16) -> Vec<u8> {
+    frame[4..6].copy_from_slice(&family.to_le_bytes());
+    frame[6..8].copy_from_slice(&version.to_le_bytes());
     let checksum = crc32c::crc32c_append(crc32c::crc32c(&frame[..12]), &frame[16..]);
     frame[12..16].copy_from_slice(&checksum.to_le_bytes());
-    let mut stream = connect(node.node.socket());
-    stream.write_all(&frame).unwrap();
-    assert_eq!(failure_kind(receive(&mut stream)), "unsupported");
-    assert!(receive(&mut stream).is_none(), "and closed");
+    frame
+}
+
+fn context(failure: &Failure, name: &str) -> Option<String> {
+    let found = failure.context.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| value.clone())
+}
+
+#[test]
+fn a_hello_of_another_version_is_answered_with_both_versions() {
+    let node = TestNode::start();
+    let id = session::FAMILY;
+    // The second is a client from before there were families: protocol 4, zero behind it.
+    for (family, version) in [(id.number, id.version + 1), (4, 0)] {
+        let mut stream = connect(node.node.socket());
+        stream
+            .write_all(&relabelled(hello_frame(), family, version))
+            .unwrap();
+        let (answer, _) = receive::<session::Answer>(&mut stream).unwrap();
+        let failure = answer.unwrap_err();
+        assert_eq!(failure.kind, "unsupported");
+        assert!(context(&failure, "theirs").is_some(), "{failure:?}");
+        assert!(context(&failure, "ours").is_some(), "{failure:?}");
+        assert!(receive::<session::Answer>(&mut stream).is_none(), "and closed");
+    }
+}
+
+#[test]
+fn an_unknown_family_or_version_is_refused_by_number_and_the_connection_goes_on() {
+    let node = TestNode::start();
+    let mut client = node.client();
+    let mut frame = Vec::new();
+    wire::encode(&objects::Request::Buckets, &mut frame).unwrap();
+    let id = objects::FAMILY;
+    client.send_bytes(&relabelled(frame.clone(), 200, 7));
+    let failure = client.receive::<objects::Answer>().unwrap_err();
+    assert_eq!(failure.kind, "unsupported");
+    assert_eq!(context(&failure, "family"), Some("200".into()));
+    assert_eq!(context(&failure, "version"), Some("7".into()));
+    client.send_bytes(&relabelled(frame, id.number, id.version + 1));
+    let failure = client.receive::<objects::Answer>().unwrap_err();
+    assert_eq!(failure.kind, "unsupported");
+    assert_eq!(context(&failure, "family"), Some("objects".into()));
+    assert_eq!(context(&failure, "theirs"), Some((id.version + 1).to_string()));
+    assert_eq!(context(&failure, "ours"), Some(id.version.to_string()));
+    assert_eq!(client.ask(&session::Request::Ping), Ok(session::Answer::Ready));
+}
+
+#[test]
+fn a_message_that_cannot_be_understood_ends_the_connection() {
+    let node = TestNode::start();
+    let mut client = node.client();
+    let mut frame = Vec::new();
+    wire::encode(&session::Request::Ping, &mut frame).unwrap();
+    *frame.last_mut().unwrap() = 0x7f; // No such request.
+    client.send_bytes(&relabelled(
+        frame,
+        session::FAMILY.number,
+        session::FAMILY.version,
+    ));
+    assert_eq!(client.receive::<session::Answer>().unwrap_err().kind, "corrupt");
+    assert!(client.is_closed());
 }
 
 #[test]
@@ -91,10 +154,13 @@ fn hostile_bytes_end_the_connection_and_nothing_else() {
         let mut stream = connect(node.node.socket());
         stream.write_all(&bytes).unwrap();
         assert_eq!(failure_kind(receive(&mut stream)), "corrupt");
-        assert!(receive(&mut stream).is_none());
+        assert!(receive::<session::Answer>(&mut stream).is_none());
     }
     node.wait_until("all gone", |stats| stats.connections == 0);
-    assert_eq!(node.client().ask(&Request::Ping), Answer::Done);
+    assert_eq!(
+        node.client().ask(&session::Request::Ping),
+        Ok(session::Answer::Ready)
+    );
 }
 
 #[test]
@@ -112,33 +178,33 @@ fn half_a_frame_and_a_close_leave_nothing_behind() {
 fn the_first_message_must_be_a_hello_and_there_is_only_one() {
     let node = TestNode::start();
     let mut stream = connect(node.node.socket());
-    send(&mut stream, &Request::Ping, None);
+    send(&mut stream, &session::Request::Ping);
     assert_eq!(failure_kind(receive(&mut stream)), "invalid_input");
-    assert!(receive(&mut stream).is_none());
+    assert!(receive::<session::Answer>(&mut stream).is_none());
     let mut client = node.client();
-    let again = Request::Hello(Hello {
+    let again = session::Request::Hello(Hello {
         client: String::new(),
         session: None,
     });
-    assert!(matches!(client.ask(&again), Answer::Failed(failure) if failure.kind == "invalid_input"));
+    assert!(matches!(client.ask(&again), Err(failure) if failure.kind == "invalid_input"));
     assert_eq!(
-        client.ask(&Request::Ping),
-        Answer::Done,
+        client.ask(&session::Request::Ping),
+        Ok(session::Answer::Ready),
         "and the connection goes on"
     );
 }
 
 #[test]
-fn questions_sent_ahead_are_answered_in_order() {
+fn requests_sent_ahead_are_answered_in_order() {
     let node = TestNode::start();
     let mut client = node.client();
     for _ in 0..100 {
-        client.send(&Request::Ping, None);
-        client.send(&Request::Buckets, None);
+        client.send(&session::Request::Ping);
+        client.send(&objects::Request::Buckets);
     }
     for _ in 0..100 {
-        assert_eq!(client.receive(), Answer::Done);
-        assert!(matches!(client.receive(), Answer::Buckets(_)));
+        assert_eq!(client.receive(), Ok(session::Answer::Ready));
+        assert!(matches!(client.receive(), Ok(objects::Answer::Buckets(_))));
     }
 }
 
@@ -159,13 +225,15 @@ fn a_long_or_odd_client_name_does_no_harm() {
     let client = "ä\n\u{1b}[31m".repeat(200);
     send(
         &mut stream,
-        &Request::Hello(Hello {
+        &session::Request::Hello(Hello {
             client,
             session: None,
         }),
-        None,
     );
-    assert!(matches!(receive(&mut stream), Some((Answer::Welcome(_), None))));
+    assert!(matches!(
+        receive(&mut stream),
+        Some((Ok(session::Answer::Welcome(_)), None))
+    ));
 }
 
 fn options(socket: &std::path::Path, data: &std::path::Path) -> NodeOptions {
@@ -232,7 +300,10 @@ fn an_embedded_node_leaves_nothing_behind() {
     let folder = std::fs::metadata(socket.parent().unwrap()).unwrap();
     assert_eq!(folder.permissions().mode() & 0o777, 0o700);
     let data = node.node().unwrap().options().data_dir.clone();
-    assert_eq!(Client::hello(&socket).ask(&Request::Ping), Answer::Done);
+    assert_eq!(
+        Client::hello(&socket).ask(&session::Request::Ping),
+        Ok(session::Answer::Ready)
+    );
     node.shutdown(crate::fixture::LONG);
     assert!(!socket.parent().unwrap().exists() && !data.exists());
 }

@@ -1,6 +1,8 @@
 //! Who holds memory, for how long, and what happens to it then.
 
-use forebay_core::wire::{Answer, Handle, ItemRange, Request};
+use forebay_wire::ItemRange;
+use forebay_wire::objects::Handle;
+use forebay_wire::{objects, writes};
 
 use crate::fixture::{Client, TestNode, item, lease_of, pattern, peek, range};
 
@@ -14,7 +16,10 @@ fn a_lease_ends_by_release_and_only_once() {
     let found = client.get("key");
     assert_eq!((node.stats().leases, node.stats().leased_bytes), (1, MIB as u64));
     let leases = vec![lease_of(&found), lease_of(&found), 999];
-    assert_eq!(client.ask(&Request::Release { leases }), Answer::Done);
+    assert_eq!(
+        client.ask(&objects::Request::Release { leases }),
+        Ok(objects::Answer::Done)
+    );
     assert_eq!((node.stats().leases, node.stats().leased_bytes), (0, 0));
 }
 
@@ -51,7 +56,9 @@ fn only_a_holder_can_release() {
     let mut client = node.client();
     client.put("key", &pattern(MIB, 1));
     let lease = lease_of(&client.get("key"));
-    node.client().ask(&Request::Release { leases: vec![lease] });
+    node.client()
+        .ask(&objects::Request::Release { leases: vec![lease] })
+        .unwrap();
     assert_eq!(node.stats().leases, 1);
 }
 
@@ -74,21 +81,23 @@ fn an_adopted_lease_lives_as_long_as_its_last_holder() {
     let unknown = Handle { lease: 999, ..handle };
     let handles = vec![handle, handle, stale, unknown];
     assert_eq!(
-        child.ask(&Request::Adopt { handles }),
-        Answer::Adopted(vec![true, true, false, false])
+        child.ask(&objects::Request::Adopt { handles }),
+        Ok(objects::Answer::Adopted(vec![true, true, false, false]))
     );
     drop(parent);
     node.wait_until("one session", |stats| stats.sessions == 1);
     assert_eq!(node.stats().leases, 1);
     assert!(child.bytes_of(&found) == content);
-    child.ask(&Request::Release {
-        leases: vec![handle.lease],
-    });
+    child
+        .ask(&objects::Request::Release {
+            leases: vec![handle.lease],
+        })
+        .unwrap();
     assert_eq!(node.stats().leases, 0);
-    let again = child.ask(&Request::Adopt {
+    let again = child.ask(&objects::Request::Adopt {
         handles: vec![handle],
     });
-    assert_eq!(again, Answer::Adopted(vec![false]));
+    assert_eq!(again, Ok(objects::Answer::Adopted(vec![false])));
 }
 
 #[test]
@@ -105,9 +114,11 @@ fn beyond_its_share_a_client_gets_copies() {
     assert!(client.bytes_of(&three) == content);
     let own = three.view.as_ref().unwrap().parts[0].segment;
     assert_ne!(own, one.view.as_ref().unwrap().parts[0].segment);
-    client.ask(&Request::Release {
-        leases: vec![lease_of(&one), lease_of(&three)],
-    });
+    client
+        .ask(&objects::Request::Release {
+            leases: vec![lease_of(&one), lease_of(&three)],
+        })
+        .unwrap();
     assert_eq!(client.get("key").sources.copied, 0, "there is room again");
     assert_eq!(
         client.map(own).unwrap_err().kind,
@@ -150,9 +161,11 @@ fn an_old_lease_gives_its_memory_up_and_the_memory_is_never_written_again() {
         let key = format!("new-{round}");
         client.put(&key, &pattern(MIB, 2 + round));
         let found = client.get(&key);
-        client.ask(&Request::Release {
-            leases: vec![lease_of(&found)],
-        });
+        client
+            .ask(&objects::Request::Release {
+                leases: vec![lease_of(&found)],
+            })
+            .unwrap();
     }
     assert!(peek(&memfd, part.offset, part.bytes) == content);
     assert_eq!(client.map(part.segment).unwrap_err().kind, "not_found");
@@ -161,10 +174,10 @@ fn an_old_lease_gives_its_memory_up_and_the_memory_is_never_written_again() {
         lease: lease_of(&found),
     };
     assert_eq!(
-        client.ask(&Request::Adopt {
+        client.ask(&objects::Request::Adopt {
             handles: vec![handle]
         }),
-        Answer::Adopted(vec![false])
+        Ok(objects::Answer::Adopted(vec![false]))
     );
     assert!(client.get("old").sources.lake > 0, "it left the cache");
 }
@@ -202,10 +215,10 @@ fn handles_of_another_life_of_the_node_are_stale() {
         lease,
     };
     assert_eq!(
-        other.ask(&Request::Adopt {
+        other.ask(&objects::Request::Adopt {
             handles: vec![handle]
         }),
-        Answer::Adopted(vec![false])
+        Ok(objects::Answer::Adopted(vec![false]))
     );
 }
 
@@ -215,19 +228,18 @@ fn what_an_answer_gave_comes_back_when_it_cannot_be_sent() {
     let mut client = test.client();
     client.put("a", &pattern(100_000, 1));
     client.get("a");
-    let requests = [
-        Request::Read {
-            items: vec![item("a", ItemRange::Whole)],
-            timeout_ms: 0,
-        },
-        Request::Allocate { bytes: 1000 },
-    ];
-    for request in requests {
+    let read = objects::Request::Read {
+        items: vec![item("a", ItemRange::Whole)],
+        timeout_ms: 0,
+    };
+    let ask_and_go = |send: &dyn Fn(&mut Client)| {
         let mut deaf = Client::hello_to(test.node.socket(), Some(client.welcome.session)).unwrap();
         deaf.stop_listening();
-        deaf.send(&request, None);
+        send(&mut deaf);
         test.wait_until("the node gives the connection up", |stats| stats.connections == 1);
         let held = (test.stats().leases, test.stats().staging_lent_bytes);
         assert_eq!(held, (1, 0), "only what the client knows of");
-    }
+    };
+    ask_and_go(&|deaf| deaf.send(&read));
+    ask_and_go(&|deaf| deaf.send(&writes::Request::Allocate { bytes: 1000 }));
 }

@@ -3,29 +3,21 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forebay_core::wire::{
-    Answer, BeginWrite, Condition, Durability, Failure, FinishWrite, Headers, Request, WritePart, WrittenFrom,
-};
+use forebay_wire::writes::{BeginWrite, Condition, FinishWrite, StagedBytes, WritePart};
+use forebay_wire::{Failure, Headers};
+use forebay_wire::{objects, writes};
 
-use crate::fixture::{Client, LONG, TestNode, name, pattern};
+use crate::fixture::{Client, LONG, TestNode, kind, name, pattern};
 
 use forebay_core::crc32c;
 
 const SMALL_ARENA: &str = "staging = '8MiB'";
-
-fn kind(answer: Answer) -> String {
-    match answer {
-        Answer::Failed(failure) => failure.kind,
-        other => panic!("{other:?}"),
-    }
-}
 
 fn begin_of(key: &str) -> BeginWrite {
     BeginWrite {
         object: name(key),
         bytes: None,
         condition: Condition::None,
-        durability: Durability::Lake,
         headers: Headers::default(),
         metadata: Vec::new(),
     }
@@ -40,21 +32,21 @@ struct Writing {
 
 impl Writing {
     fn begin(client: &mut Client, begin: BeginWrite) -> Result<Self, Failure> {
-        match client.ask(&Request::BeginWrite(begin)) {
-            Answer::Writing {
+        match client.ask(&writes::Request::BeginWrite(begin)) {
+            Ok(writes::Answer::Writing {
                 write,
                 part_bytes_max,
-            } => Ok(Self {
+            }) => Ok(Self {
                 write,
                 part_bytes: usize::try_from(part_bytes_max).unwrap(),
                 sent: 0,
             }),
-            Answer::Failed(failure) => Err(failure),
+            Err(failure) => Err(failure),
             other => panic!("{other:?}"),
         }
     }
 
-    fn part(&self, client: &mut Client, offset: u64, bytes: &[u8], crc32c: Option<u32>) -> Request {
+    fn part(&self, client: &mut Client, offset: u64, bytes: &[u8], crc32c: Option<u32>) -> writes::Request {
         let deadline = Instant::now() + LONG;
         let buffer = loop {
             match client.allocate(bytes.len() as u64) {
@@ -64,10 +56,10 @@ impl Writing {
         };
         let (_, memfd) = client.map(buffer).unwrap();
         assert_eq!(rustix::io::pwrite(&memfd, bytes, 0).unwrap(), bytes.len());
-        Request::WritePart(WritePart {
+        writes::Request::WritePart(WritePart {
             write: self.write,
             offset,
-            from: WrittenFrom {
+            from: StagedBytes {
                 buffer,
                 bytes: bytes.len() as u64,
                 crc32c,
@@ -78,13 +70,13 @@ impl Writing {
     fn push(&mut self, client: &mut Client, bytes: &[u8]) {
         for piece in bytes.chunks(self.part_bytes) {
             let part = self.part(client, self.sent, piece, None);
-            assert_eq!(client.ask(&part), Answer::Done);
+            assert_eq!(client.ask(&part), Ok(writes::Answer::Done));
             self.sent += piece.len() as u64;
         }
     }
 
-    fn end(&self, crc32c: Option<u32>) -> Request {
-        Request::FinishWrite(FinishWrite {
+    fn end(&self, crc32c: Option<u32>) -> writes::Request {
+        writes::Request::FinishWrite(FinishWrite {
             write: self.write,
             bytes: self.sent,
             crc32c,
@@ -122,14 +114,17 @@ fn an_object_eight_times_the_arena_goes_through_in_parts() {
     let mut writing = Writing::begin(&mut client, begin).unwrap();
     assert_eq!(writing.part_bytes, 2 << 20);
     writing.push(&mut client, &content);
-    assert_eq!(kind(client.ask(&Request::Stat(name("key")))), "not_found");
+    assert_eq!(
+        kind(client.ask(&objects::Request::Stat(name("key")))),
+        "not_found"
+    );
     match client.ask(&writing.end(Some(crc32c::crc32c(&content)))) {
-        Answer::Written { bytes, .. } => assert_eq!(bytes, 64 << 20),
+        Ok(writes::Answer::Written { bytes, .. }) => assert_eq!(bytes, 64 << 20),
         other => panic!("{other:?}"),
     }
     assert!(std::fs::read(lake_of(&node).join("box/key")).unwrap() == content);
-    match client.ask(&Request::Stat(name("key"))) {
-        Answer::Stat(stat) => {
+    match client.ask(&objects::Request::Stat(name("key"))) {
+        Ok(objects::Answer::Stat(stat)) => {
             assert_eq!(stat.headers.content_type.as_deref(), Some("text/plain"));
             assert_eq!(stat.metadata, [("owner".to_owned(), "lab".to_owned())]);
         }
@@ -167,11 +162,14 @@ fn a_write_whose_end_was_sent_goes_on_when_its_client_dies() {
         let mut client = node.client();
         let mut writing = Writing::begin(&mut client, begin_of(&key)).unwrap();
         writing.push(&mut client, &content);
-        client.send(&writing.end(None), None);
+        client.send(&writing.end(None));
         drop(client);
         let mut other = node.client();
         let deadline = Instant::now() + LONG;
-        while !matches!(other.ask(&Request::Stat(name(&key))), Answer::Stat(_)) {
+        while !matches!(
+            other.ask(&objects::Request::Stat(name(&key))),
+            Ok(objects::Answer::Stat(_))
+        ) {
             assert!(Instant::now() < deadline, "{key} was never written");
         }
         assert!(std::fs::read(lake_of(&node).join("box").join(&key)).unwrap() == content);
@@ -184,12 +182,15 @@ fn a_write_that_was_given_up_leaves_nothing_and_may_be_given_up_again() {
     let mut client = node.client();
     let mut writing = Writing::begin(&mut client, begin_of("key")).unwrap();
     writing.push(&mut client, &pattern(10 << 20, 1));
-    let abort = Request::AbortWrite { write: writing.write };
-    assert_eq!(client.ask(&abort), Answer::Done);
+    let abort = writes::Request::AbortWrite { write: writing.write };
+    assert_eq!(client.ask(&abort), Ok(writes::Answer::Done));
     assert_eq!(leftovers(&lake_of(&node)), Vec::<PathBuf>::new());
-    assert_eq!(client.ask(&abort), Answer::Done);
+    assert_eq!(client.ask(&abort), Ok(writes::Answer::Done));
     assert_eq!(kind(client.ask(&writing.end(None))), "not_found");
-    assert_eq!(kind(client.ask(&Request::Stat(name("key")))), "not_found");
+    assert_eq!(
+        kind(client.ask(&objects::Request::Stat(name("key")))),
+        "not_found"
+    );
 }
 
 #[test]
@@ -211,13 +212,16 @@ fn what_came_must_be_what_was_sent() {
     // A part that is wrong by itself is refused when it is looked at: at the end at the latest.
     let writing = begin(&mut client);
     let gap = writing.part(&mut client, writing.sent + 1, b"x", None);
-    client.ask(&gap);
+    client.ask(&gap).unwrap();
     assert_eq!(kind(client.ask(&writing.end(None))), "invalid_input");
     let writing = begin(&mut client);
     let spoiled = writing.part(&mut client, writing.sent, b"x", Some(1));
-    client.ask(&spoiled);
+    client.ask(&spoiled).unwrap();
     assert_eq!(kind(client.ask(&writing.end(None))), "checksum");
-    assert_eq!(kind(client.ask(&Request::Stat(name("key")))), "not_found");
+    assert_eq!(
+        kind(client.ask(&objects::Request::Stat(name("key")))),
+        "not_found"
+    );
     node.wait_until("all were given up", |stats| stats.open_writes == 0);
 }
 
@@ -230,12 +234,12 @@ fn a_write_belongs_to_its_session() {
     assert_eq!(kind(stranger.ask(&part)), "not_found");
     assert_eq!(kind(stranger.ask(&writing.end(None))), "not_found");
     assert_eq!(
-        stranger.ask(&Request::AbortWrite { write: writing.write }),
-        Answer::Done
+        stranger.ask(&writes::Request::AbortWrite { write: writing.write }),
+        Ok(writes::Answer::Done)
     );
     assert!(matches!(
         client.ask(&writing.end(None)),
-        Answer::Written { bytes: 0, .. }
+        Ok(writes::Answer::Written { bytes: 0, .. })
     ));
 }
 
@@ -261,7 +265,7 @@ fn conditions_hold_at_the_beginning_and_at_the_end() {
     writing.push(&mut client, b"second");
     assert!(matches!(
         client.ask(&writing.end(None)),
-        Answer::Written { bytes: 6, .. }
+        Ok(writes::Answer::Written { bytes: 6, .. })
     ));
     assert_eq!(
         Writing::begin(&mut client, update).err().unwrap().kind,
@@ -283,8 +287,8 @@ fn too_many_open_writes_are_busy() {
     };
     assert_eq!(refused.kind, "busy");
     assert_eq!(
-        client.ask(&Request::AbortWrite { write: open[0].write }),
-        Answer::Done
+        client.ask(&writes::Request::AbortWrite { write: open[0].write }),
+        Ok(writes::Answer::Done)
     );
     Writing::begin(&mut client, begin_of("key")).unwrap();
 }

@@ -5,7 +5,7 @@ mod fixture;
 mod hello;
 mod leases;
 mod long_writes;
-mod prepare;
+mod prefetch;
 mod reads;
 mod saves;
 mod shared_leases;

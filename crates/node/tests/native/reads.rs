@@ -1,11 +1,12 @@
-//! Reading: batches, ranges, versions, copies into regions.
+//! Reading: batches, ranges, versions.
 
-use forebay_core::wire::{Answer, BATCH_ITEMS_MAX, Fill, Item, ItemRange, ListRequest, Request};
+use forebay_wire::objects;
+use forebay_wire::objects::ListRequest;
+use forebay_wire::{BATCH_ITEMS_MAX, Item, ItemRange};
+
 use rustix::fs::SealFlags;
 
-use crate::fixture::{TestNode, item, lease_of, name, pattern, peek, range, region};
-
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+use crate::fixture::{TestNode, item, lease_of, name, pattern, range};
 
 #[test]
 fn what_was_put_is_read_back_from_shared_memory() {
@@ -97,8 +98,10 @@ fn a_batch_that_is_too_large_is_refused_as_a_whole() {
     let items: Vec<Item> = (0..=BATCH_ITEMS_MAX)
         .map(|_| item("k", ItemRange::Whole))
         .collect();
-    let answer = node.client().ask(&Request::Read { items, timeout_ms: 0 });
-    assert!(matches!(answer, Answer::Failed(failure) if failure.kind == "invalid_input"));
+    let answer = node
+        .client()
+        .ask(&objects::Request::Read { items, timeout_ms: 0 });
+    assert!(matches!(answer, Err(failure) if failure.kind == "invalid_input"));
 }
 
 #[test]
@@ -125,8 +128,8 @@ fn stat_list_and_delete_say_what_the_lake_has() {
     let version = client.put("a/one", b"1");
     client.put("a/two", b"22");
     client.put("b", b"333");
-    match client.ask(&Request::Stat(name("a/one"))) {
-        Answer::Stat(stat) => assert_eq!((stat.bytes, stat.version), (1, version)),
+    match client.ask(&objects::Request::Stat(name("a/one"))) {
+        Ok(objects::Answer::Stat(stat)) => assert_eq!((stat.bytes, stat.version), (1, version)),
         other => panic!("{other:?}"),
     }
     let mut list = ListRequest {
@@ -136,8 +139,8 @@ fn stat_list_and_delete_say_what_the_lake_has() {
         after: None,
         limit: 0,
     };
-    match client.ask(&Request::List(list.clone())) {
-        Answer::Listed(listed) => {
+    match client.ask(&objects::Request::List(list.clone())) {
+        Ok(objects::Answer::Listed(listed)) => {
             assert_eq!(listed.prefixes, ["a/"]);
             assert_eq!(listed.objects.len(), 1);
             assert_eq!(
@@ -151,7 +154,7 @@ fn stat_list_and_delete_say_what_the_lake_has() {
     list.limit = 1;
     let mut keys = Vec::new();
     loop {
-        let Answer::Listed(page) = client.ask(&Request::List(list.clone())) else {
+        let Ok(objects::Answer::Listed(page)) = client.ask(&objects::Request::List(list.clone())) else {
             panic!("no page");
         };
         keys.extend(page.objects.into_iter().map(|object| object.key));
@@ -161,96 +164,15 @@ fn stat_list_and_delete_say_what_the_lake_has() {
         }
     }
     assert_eq!(keys, ["a/one", "a/two", "b"]);
-    assert_eq!(client.ask(&Request::Delete(name("b"))), Answer::Done);
-    assert_eq!(client.ask(&Request::Delete(name("b"))), Answer::Done);
+    assert_eq!(
+        client.ask(&objects::Request::Delete(name("b"))),
+        Ok(objects::Answer::Done)
+    );
+    assert_eq!(
+        client.ask(&objects::Request::Delete(name("b"))),
+        Ok(objects::Answer::Done)
+    );
     assert!(
-        matches!(client.ask(&Request::Stat(name("b"))), Answer::Failed(failure) if failure.kind == "not_found")
+        matches!(client.ask(&objects::Request::Stat(name("b"))), Err(failure) if failure.kind == "not_found")
     );
-}
-
-#[test]
-fn a_region_is_filled_where_the_client_says() {
-    let node = TestNode::start();
-    let mut client = node.client();
-    let content = pattern(3 << 20, 5);
-    client.put("key", &content);
-    let memfd = region(4 << 20, SEALS);
-    let register = Request::Register { bytes: 4 << 20 };
-    let (Answer::Region { region }, _) = client.ask_with(&register, Some(&memfd)) else {
-        panic!("no region");
-    };
-    let items = vec![
-        (item("key", ItemRange::Whole), 1 << 20),
-        (item("key", range(100, 50)), 7),
-        (item("key", ItemRange::Whole), 2 << 20),
-        (item("missing", ItemRange::Whole), 0),
-        (item("key", range(0, 1)), u64::MAX),
-    ];
-    let fill = Fill {
-        region,
-        items,
-        timeout_ms: 0,
-    };
-    let Answer::Filled(results) = client.ask(&Request::Fill(fill.clone())) else {
-        panic!("not filled");
-    };
-    let kinds: Vec<_> = results
-        .iter()
-        .map(|result| result.as_ref().map(|f| f.bytes).map_err(|f| f.kind.as_str()))
-        .collect();
-    assert_eq!(
-        kinds,
-        [
-            Ok(3 << 20),
-            Ok(50),
-            Err("invalid_input"),
-            Err("not_found"),
-            Err("invalid_input")
-        ]
-    );
-    assert!(peek(&memfd, 1 << 20, 3 << 20) == content);
-    assert_eq!(peek(&memfd, 7, 50), content[100..150]);
-    client.ask(&Request::Unregister { region });
-    assert!(
-        matches!(client.ask(&Request::Fill(fill)), Answer::Failed(failure) if failure.kind == "not_found")
-    );
-}
-
-#[test]
-fn a_descriptor_behind_other_questions_is_not_lost() {
-    let node = TestNode::start();
-    let mut client = node.client();
-    let memfd = region(8192, SEALS);
-    // While the node makes memory ready, the others wait; the kernel hands the descriptor over with the first bytes of both.
-    client.send(&Request::Allocate { bytes: 32 << 20 }, None);
-    client.send(&Request::Ping, None);
-    client.send(&Request::Register { bytes: 8192 }, Some(&memfd));
-    assert!(matches!(client.receive(), Answer::Buffer(_)));
-    assert_eq!(client.receive(), Answer::Done);
-    assert!(matches!(client.receive(), Answer::Region { .. }));
-}
-
-#[test]
-fn a_region_that_could_change_its_size_is_refused() {
-    let node = TestNode::start();
-    let mut client = node.client();
-    let kind = |answer| match answer {
-        (Answer::Failed(failure), None) => failure.kind,
-        other => panic!("{other:?}"),
-    };
-    let register = Request::Register { bytes: 8192 };
-    for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW] {
-        let memfd = region(8192, seals);
-        assert_eq!(kind(client.ask_with(&register, Some(&memfd))), "invalid_input");
-    }
-    assert_eq!(
-        kind(client.ask_with(&register, Some(&region(4096, SEALS)))),
-        "invalid_input"
-    );
-    let file = std::fs::File::open("/dev/null").unwrap();
-    assert_eq!(
-        kind(client.ask_with(&register, Some(&file.into()))),
-        "invalid_input"
-    );
-    assert_eq!(kind(client.ask_with(&register, None)), "invalid_input");
 }

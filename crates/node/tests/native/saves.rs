@@ -2,16 +2,20 @@
 
 use std::time::Instant;
 
-use forebay_core::wire::{
-    AlarmPolicy, Answer, BeginSave, Differential, ObjectName, Request, SaveFile, SaveObject, SavePart,
-    SavePhase, SaveState, StagedIn, WrittenFrom,
+use forebay_wire::Failure;
+use forebay_wire::ObjectName;
+use forebay_wire::saves::{
+    AlarmPolicy, BeginSave, Differential, SaveFile, SaveObject, SavePart, SavePhase, SaveState, StagedIn,
+    Survives,
 };
+use forebay_wire::writes::StagedBytes;
+use forebay_wire::{objects, saves};
 
 use forebay_node::Node;
 use forebay_node::config::Config;
 use forebay_node::options::NodeOptions;
 
-use crate::fixture::{Client, LONG, TestNode, pattern};
+use crate::fixture::{Client, LONG, TestNode, kind, pattern};
 
 fn begin(step: u64) -> BeginSave {
     BeginSave {
@@ -35,25 +39,18 @@ fn begin(step: u64) -> BeginSave {
     }
 }
 
-fn kind(answer: Answer) -> String {
-    match answer {
-        Answer::Failed(failure) => failure.kind,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn open(client: &mut Client, begin: BeginSave) -> String {
-    match client.ask(&Request::BeginSave(begin)) {
-        Answer::Saving { save, .. } => save,
+    match client.ask(&saves::Request::BeginSave(begin)) {
+        Ok(saves::Answer::Saving { save, .. }) => save,
         other => panic!("{other:?}"),
     }
 }
 
-fn filled(client: &mut Client, bytes: &[u8]) -> WrittenFrom {
+fn filled(client: &mut Client, bytes: &[u8]) -> StagedBytes {
     let buffer = client.allocate(bytes.len() as u64).unwrap().buffer;
     let (_, memfd) = client.map(buffer).unwrap();
     assert_eq!(rustix::io::pwrite(&memfd, bytes, 0).unwrap(), bytes.len());
-    WrittenFrom {
+    StagedBytes {
         buffer,
         bytes: bytes.len() as u64,
         crc32c: None,
@@ -70,9 +67,14 @@ fn part(name: &str, elements: u64) -> SavePart {
     }
 }
 
-fn file(client: &mut Client, save: &str, parts: Vec<SavePart>, bytes: &[u8]) -> Answer {
+fn file(
+    client: &mut Client,
+    save: &str,
+    parts: Vec<SavePart>,
+    bytes: &[u8],
+) -> Result<saves::Answer, Failure> {
     let from = filled(client, bytes);
-    client.ask(&Request::SaveFile(SaveFile {
+    client.ask(&saves::Request::SaveFile(SaveFile {
         save: save.into(),
         from,
         parts,
@@ -82,11 +84,11 @@ fn file(client: &mut Client, save: &str, parts: Vec<SavePart>, bytes: &[u8]) -> 
 fn wait(client: &mut Client, save: &str) -> SaveState {
     let deadline = Instant::now() + LONG;
     loop {
-        let asked = client.ask(&Request::SaveStates {
+        let asked = client.ask(&saves::Request::SaveStates {
             save: Some(save.into()),
             wait_ms: 1000,
         });
-        let Answer::Saves(mut states) = asked else {
+        let Ok(saves::Answer::Saves(mut states)) = asked else {
             panic!("{asked:?}");
         };
         let state = states.pop().unwrap();
@@ -98,6 +100,26 @@ fn wait(client: &mut Client, save: &str) -> SaveState {
 }
 
 #[test]
+fn a_save_in_memory_of_its_own_process_survives_nothing() {
+    let node = TestNode::start();
+    let mut trainer = node.client();
+    let save = open(&mut trainer, begin(1));
+    file(&mut trainer, &save, vec![part("w", 1000)], &pattern(1000, 1)).unwrap();
+    let staged = trainer.ask(&saves::Request::StageSave { save: save.clone() });
+    let Ok(saves::Answer::Saves(states)) = staged else {
+        panic!("{staged:?}");
+    };
+    // By the time of the answer the step may be in the lake.
+    let state = &states[0];
+    let expected = match state.phase {
+        SavePhase::Durable => Survives::Everything,
+        _ => Survives::Nothing,
+    };
+    assert_eq!(state.survives, expected, "{state:?}");
+    assert_eq!(wait(&mut trainer, &save).survives, Survives::Everything);
+}
+
+#[test]
 fn a_trainer_that_dies_before_it_has_staged_leaves_nothing() {
     let node = TestNode::start();
     let mut trainer = node.client();
@@ -105,13 +127,13 @@ fn a_trainer_that_dies_before_it_has_staged_leaves_nothing() {
     let bytes = pattern(1000, 1);
     assert_eq!(
         file(&mut trainer, &save, vec![part("w", 1000)], &bytes),
-        Answer::Done
+        Ok(saves::Answer::Done)
     );
     drop(trainer);
     let mut other = node.client();
     let state = wait(&mut other, &save);
     assert_eq!(state.phase, SavePhase::Failed);
-    assert_eq!(state.trouble.unwrap().kind, "cancelled");
+    assert_eq!(state.last_error.unwrap().kind, "cancelled");
     node.wait_until("its memory is back", |stats| stats.staging_lent_bytes == 0);
     let again = open(&mut other, begin(1));
     assert_ne!(again, save);
@@ -125,10 +147,10 @@ fn a_trainer_that_dies_after_it_has_staged_loses_nothing() {
     let bytes = pattern(1000, 1);
     assert_eq!(
         file(&mut trainer, &save, vec![part("w", 1000)], &bytes),
-        Answer::Done
+        Ok(saves::Answer::Done)
     );
-    let staged = trainer.ask(&Request::StageSave { save: save.clone() });
-    assert!(matches!(staged, Answer::Saves(_)), "{staged:?}");
+    let staged = trainer.ask(&saves::Request::StageSave { save: save.clone() });
+    assert!(matches!(staged, Ok(saves::Answer::Saves(_))), "{staged:?}");
     drop(trainer);
     let mut other = node.client();
     let state = wait(&mut other, &save);
@@ -141,7 +163,7 @@ fn a_save_belongs_to_the_process_that_began_it() {
     let node = TestNode::start();
     let (mut trainer, mut other) = (node.client(), node.client());
     let save = open(&mut trainer, begin(1));
-    let stolen = other.ask(&Request::StageSave { save: save.clone() });
+    let stolen = other.ask(&saves::Request::StageSave { save: save.clone() });
     assert_eq!(kind(stolen), "not_found");
     assert_eq!(
         kind(file(&mut other, &save, vec![part("w", 10)], &pattern(10, 1))),
@@ -187,7 +209,7 @@ fn a_save_that_makes_no_sense_is_refused() {
     for begin in refused {
         let text = format!("{begin:?}");
         assert_eq!(
-            kind(client.ask(&Request::BeginSave(begin))),
+            kind(client.ask(&saves::Request::BeginSave(begin))),
             "invalid_input",
             "{text}"
         );
@@ -222,11 +244,11 @@ fn what_was_refused_is_not_part_of_a_save_and_the_rest_of_it_is() {
     for parts in wrong {
         let text = format!("{parts:?}");
         let answer = file(&mut client, &save, parts, &bytes);
-        assert!(matches!(answer, Answer::Failed(_)), "{text}: {answer:?}");
+        assert!(answer.is_err(), "{text}: {answer:?}");
     }
     assert_eq!(
         file(&mut client, &save, vec![part("w", 10)], &bytes),
-        Answer::Done
+        Ok(saves::Answer::Done)
     );
     let from = filled(&mut client, b"{}");
     let object = SaveObject {
@@ -235,9 +257,12 @@ fn what_was_refused_is_not_part_of_a_save_and_the_rest_of_it_is() {
         kind: "yaml".into(),
         from,
     };
-    assert_eq!(kind(client.ask(&Request::SaveObject(object))), "invalid_input");
-    let staged = client.ask(&Request::StageSave { save: save.clone() });
-    assert!(matches!(staged, Answer::Saves(_)), "{staged:?}");
+    assert_eq!(
+        kind(client.ask(&saves::Request::SaveObject(object))),
+        "invalid_input"
+    );
+    let staged = client.ask(&saves::Request::StageSave { save: save.clone() });
+    assert!(matches!(staged, Ok(saves::Answer::Saves(_))), "{staged:?}");
     let state = wait(&mut client, &save);
     assert_eq!((state.phase, state.bytes), (SavePhase::Durable, 10), "{state:?}");
 }
@@ -271,9 +296,12 @@ fn folders_that_nobody_promised_are_gone_before_a_client_is_let_in() {
     let node = runtime.block_on(Node::start(options)).unwrap();
     let (mut client, is_there) = early.join().unwrap();
     assert!(!is_there, "a client was let in before");
-    // So the name is free for a save of this life, which nobody takes for one of a former life.
+    // So the name is free for a save of this incarnation, which nobody takes for one from before the restart.
     runtime.block_on(node.wait_ready());
-    assert_eq!(client.ask(&Request::CreateBucket("box".into())), Answer::Done);
+    assert_eq!(
+        client.ask(&objects::Request::CreateBucket("box".into())),
+        Ok(objects::Answer::Done)
+    );
     let begin = BeginSave {
         staged: StagedIn::Nvme,
         attempt: Some("a-0000000000000007".into()),
@@ -281,9 +309,9 @@ fn folders_that_nobody_promised_are_gone_before_a_client_is_let_in() {
     };
     let save = open(&mut client, begin);
     let bytes = pattern(1000, 1);
-    file(&mut client, &save, vec![part("w", 1000)], &bytes);
-    let staged = client.ask(&Request::StageSave { save: save.clone() });
-    assert!(matches!(staged, Answer::Saves(_)), "{staged:?}");
+    file(&mut client, &save, vec![part("w", 1000)], &bytes).unwrap();
+    let staged = client.ask(&saves::Request::StageSave { save: save.clone() });
+    assert!(matches!(staged, Ok(saves::Answer::Saves(_))), "{staged:?}");
     assert_eq!(wait(&mut client, &save).phase, SavePhase::Durable);
     drop(client);
     runtime.block_on(node.shutdown(LONG));

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use forebay_core::wire::{Item, Request};
+use forebay_wire::Item;
+use forebay_wire::objects;
 
 use crate::fixture::{TestNode, item, lease_of, pattern, range};
 
@@ -40,9 +41,11 @@ fn small_items_share_a_lease_that_ends_as_a_whole() {
             "{number}"
         );
     }
-    client.ask(&Request::Release {
-        leases: leases.into_iter().collect(),
-    });
+    client
+        .ask(&objects::Request::Release {
+            leases: leases.into_iter().collect(),
+        })
+        .unwrap();
     assert_eq!(node.stats().leased_bytes, before.leased_bytes);
 }
 
@@ -75,9 +78,11 @@ fn an_item_that_fails_does_not_shift_the_leases_of_the_others() {
     let found = client.read(items);
     assert_eq!(found[1].as_ref().unwrap_err().kind, "not_found");
     let leases: Vec<u64> = found.iter().flatten().map(lease_of).collect();
-    client.ask(&Request::Release {
-        leases: vec![leases[0]],
-    });
+    client
+        .ask(&objects::Request::Release {
+            leases: vec![leases[0]],
+        })
+        .unwrap();
     // The second and third are still held: their bytes can be looked at.
     for (number, found) in [(1, &found[2]), (2, &found[3])] {
         let found = found.as_ref().unwrap();

@@ -1,14 +1,17 @@
-//! Processes of other users. Becoming somebody else needs root; elsewhere these tests say that they did nothing.
+//! Processes of other users. Becoming somebody else needs root; without it these tests are skipped.
 //!
-//! The other user is this same test program, started again under another user id: [`as_another_user`] is what it runs.
+//! The other user is this same test program, started again under another user id: [`as_another_user`] is what
+//! it runs.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use forebay_core::wire::{Answer, Handle, Item, ItemRange, ObjectName, Request};
 use forebay_node::config::Config;
 use forebay_node::{Node, options::NodeOptions};
+use forebay_wire::objects::Handle;
+use forebay_wire::{Item, ItemRange, ObjectName};
+use forebay_wire::{objects, session};
 
 use crate::fixture::{Client, LONG, connect, lease_of, receive};
 
@@ -26,8 +29,8 @@ fn as_another_user() {
     };
     let words: Vec<&str> = story.split(' ').collect();
     match words[..] {
-        ["stranger"] => match receive(&mut connect(socket.as_ref())) {
-            Some((Answer::Failed(failure), None)) => assert_eq!(failure.kind, "denied"),
+        ["stranger"] => match receive::<session::Answer>(&mut connect(socket.as_ref())) {
+            Some((Err(failure), None)) => assert_eq!(failure.kind, "denied"),
             other => panic!("{other:?}"),
         },
         ["guest"] => check_buckets(&mut Client::hello(socket.as_ref()), "open", "closed"),
@@ -40,10 +43,10 @@ fn as_another_user() {
                 generation: generation.parse().unwrap(),
                 lease: lease.parse().unwrap(),
             };
-            let adopted = client.ask(&Request::Adopt {
+            let adopted = client.ask(&objects::Request::Adopt {
                 handles: vec![handle],
             });
-            assert_eq!(adopted, Answer::Adopted(vec![false]));
+            assert_eq!(adopted, Ok(objects::Answer::Adopted(vec![false])));
         }
         _ => panic!("{story}"),
     }
@@ -51,7 +54,10 @@ fn as_another_user() {
 
 /// The one bucket can be read, the other not even be seen.
 fn check_buckets(client: &mut Client, mine: &str, other: &str) {
-    assert_eq!(client.ask(&Request::Buckets), Answer::Buckets(vec![mine.into()]));
+    assert_eq!(
+        client.ask(&objects::Request::Buckets),
+        Ok(objects::Answer::Buckets(vec![mine.into()]))
+    );
     let found = client.read(vec![item(mine)]).remove(0).unwrap();
     assert_eq!(client.bytes_of(&found), mine.as_bytes());
     assert_eq!(
@@ -59,8 +65,11 @@ fn check_buckets(client: &mut Client, mine: &str, other: &str) {
         "denied"
     );
     let name = item(other).object;
-    for request in [Request::Stat(name.clone()), Request::Delete(name)] {
-        assert!(matches!(client.ask(&request), Answer::Failed(failure) if failure.kind == "denied"));
+    for request in [
+        objects::Request::Stat(name.clone()),
+        objects::Request::Delete(name),
+    ] {
+        assert!(matches!(client.ask(&request), Err(failure) if failure.kind == "denied"));
     }
 }
 
@@ -86,7 +95,7 @@ struct Shared {
 impl Shared {
     fn start() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("not root: nothing was tested");
+            println!("skipped: only root can become another user");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -110,7 +119,8 @@ impl Shared {
         Some(Self { node, runtime, dir })
     }
 
-    /// Lets a process of this user play its part. A copy of this program, because its folder may be closed to that user.
+    /// Lets a process of this user play its part. A copy of this program, because its folder may be closed to
+    /// that user.
     fn play(&self, uid: u32, story: &str) {
         let program = self.dir.path().join("program");
         if !program.exists() {
@@ -139,7 +149,7 @@ impl Shared {
 fn a_user_who_is_not_allowed_is_refused_with_the_reason() {
     let Some(shared) = Shared::start() else { return };
     shared.play(STRANGER, "stranger");
-    assert_eq!(shared.node.native_stats().refused_connections, 1);
+    assert_eq!(shared.node.ipc_stats().refused_connections, 1);
     shared.stop();
 }
 
@@ -149,8 +159,8 @@ fn a_user_of_one_bucket_can_neither_read_nor_map_the_others() {
     shared.play(GUEST, "guest");
     let mut owner = Client::hello(shared.node.socket().unwrap());
     assert_eq!(
-        owner.ask(&Request::Buckets),
-        Answer::Buckets(vec!["closed".into(), "open".into()])
+        owner.ask(&objects::Request::Buckets),
+        Ok(objects::Answer::Buckets(vec!["closed".into(), "open".into()]))
     );
     let found = owner.read(vec![item("open")]).remove(0).unwrap();
     let segment = found.view.as_ref().unwrap().parts[0].segment;

@@ -2,18 +2,12 @@
 
 use std::time::Instant;
 
-use forebay_core::wire::{Answer, Condition, Request};
+use forebay_wire::writes::Condition;
+use forebay_wire::{objects, writes};
 
-use crate::fixture::{LONG, TestNode, name, pattern, put_of};
+use crate::fixture::{LONG, TestNode, kind, name, pattern, put_of};
 
 use forebay_core::crc32c;
-
-fn kind(answer: Answer) -> String {
-    match answer {
-        Answer::Failed(failure) => failure.kind,
-        other => panic!("{other:?}"),
-    }
-}
 
 #[test]
 fn full_staging_memory_is_busy_until_somebody_gives_back() {
@@ -24,10 +18,14 @@ fn full_staging_memory_is_busy_until_somebody_gives_back() {
     let refused = client.allocate(2 << 20).unwrap_err();
     assert_eq!(refused.kind, "busy");
     assert_eq!(client.allocate(5 << 20).unwrap_err().kind, "invalid_input");
-    client.ask(&Request::Free { buffer: first.buffer });
+    client
+        .ask(&writes::Request::Free { buffer: first.buffer })
+        .unwrap();
     let third = client.allocate(2 << 20).unwrap();
     assert_eq!(third.buffer, first.buffer, "the same memory, already faulted in");
-    client.ask(&Request::Put(put_of("key", second.buffer, 10)));
+    client
+        .ask(&writes::Request::Put(put_of("key", second.buffer, 10)))
+        .unwrap();
     client.allocate(2 << 20).unwrap();
 }
 
@@ -46,15 +44,18 @@ fn a_buffer_is_put_once_and_by_its_own_session_only() {
     let node = TestNode::start();
     let mut client = node.client();
     let place = client.staged(b"hello");
-    let put = Request::Put(put_of("key", place.buffer, 5));
+    let put = writes::Request::Put(put_of("key", place.buffer, 5));
     let mut stranger = node.client();
     assert_eq!(kind(stranger.ask(&put)), "not_found");
     assert_eq!(stranger.map(place.buffer).unwrap_err().kind, "not_found");
-    assert!(matches!(client.ask(&put), Answer::Written { bytes: 5, .. }));
+    assert!(matches!(
+        client.ask(&put),
+        Ok(writes::Answer::Written { bytes: 5, .. })
+    ));
     assert_eq!(kind(client.ask(&put)), "not_found");
     let place = client.staged(b"hello");
     assert_eq!(
-        kind(client.ask(&Request::Put(put_of("key", place.buffer, 6)))),
+        kind(client.ask(&writes::Request::Put(put_of("key", place.buffer, 6)))),
         "invalid_input"
     );
 }
@@ -66,11 +67,17 @@ fn a_wrong_checksum_writes_nothing() {
     let content = pattern(3 << 20, 1);
     let mut put = put_of("key", client.staged(&content).buffer, content.len() as u64);
     put.from.crc32c = Some(crc32c::crc32c(&content) ^ 1);
-    assert_eq!(kind(client.ask(&Request::Put(put.clone()))), "checksum");
-    assert_eq!(kind(client.ask(&Request::Stat(name("key")))), "not_found");
+    assert_eq!(kind(client.ask(&writes::Request::Put(put.clone()))), "checksum");
+    assert_eq!(
+        kind(client.ask(&objects::Request::Stat(name("key")))),
+        "not_found"
+    );
     put.from.buffer = client.staged(&content).buffer;
     put.from.crc32c = Some(crc32c::crc32c(&content));
-    assert!(matches!(client.ask(&Request::Put(put)), Answer::Written { .. }));
+    assert!(matches!(
+        client.ask(&writes::Request::Put(put)),
+        Ok(writes::Answer::Written { .. })
+    ));
 }
 
 #[test]
@@ -80,9 +87,9 @@ fn conditions_are_the_lakes() {
     let mut put = |condition: Condition| {
         let mut put = put_of("key", client.staged(b"x").buffer, 1);
         put.condition = condition;
-        client.ask(&Request::Put(put))
+        client.ask(&writes::Request::Put(put))
     };
-    let Answer::Written { version, .. } = put(Condition::Absent) else {
+    let Ok(writes::Answer::Written { version, .. }) = put(Condition::Absent) else {
         panic!("not written");
     };
     assert_eq!(kind(put(Condition::Absent)), "precondition_failed");
@@ -90,7 +97,10 @@ fn conditions_are_the_lakes() {
         kind(put(Condition::Version("other".into()))),
         "precondition_failed"
     );
-    assert!(matches!(put(Condition::Version(version)), Answer::Written { .. }));
+    assert!(matches!(
+        put(Condition::Version(version)),
+        Ok(writes::Answer::Written { .. })
+    ));
 }
 
 #[test]
@@ -101,11 +111,11 @@ fn metadata_comes_back_and_hostile_metadata_does_not_get_in() {
     put.headers.content_type = Some("text/plain".into());
     put.metadata = vec![("Owner".into(), "lab".into())];
     assert!(matches!(
-        client.ask(&Request::Put(put.clone())),
-        Answer::Written { .. }
+        client.ask(&writes::Request::Put(put.clone())),
+        Ok(writes::Answer::Written { .. })
     ));
-    match client.ask(&Request::Stat(name("key"))) {
-        Answer::Stat(stat) => {
+    match client.ask(&objects::Request::Stat(name("key"))) {
+        Ok(objects::Answer::Stat(stat)) => {
             assert_eq!(stat.headers.content_type.as_deref(), Some("text/plain"));
             assert_eq!(stat.metadata, [("owner".to_owned(), "lab".to_owned())]);
         }
@@ -119,7 +129,10 @@ fn metadata_comes_back_and_hostile_metadata_does_not_get_in() {
     ] {
         put.from.buffer = client.staged(b"x").buffer;
         put.metadata = vec![(name.into(), value.into())];
-        assert_eq!(kind(client.ask(&Request::Put(put.clone()))), "invalid_input");
+        assert_eq!(
+            kind(client.ask(&writes::Request::Put(put.clone()))),
+            "invalid_input"
+        );
     }
 }
 
@@ -131,9 +144,12 @@ fn metadata_named_like_ours_stays_the_clients() {
     let mut put = put_of("key", client.staged(b"x").buffer, 1);
     let forged = ("forebay-checksums".to_owned(), "forged".to_owned());
     put.metadata = vec![forged.clone()];
-    assert!(matches!(client.ask(&Request::Put(put)), Answer::Written { .. }));
-    match client.ask(&Request::Stat(name("key"))) {
-        Answer::Stat(stat) => assert_eq!(stat.metadata, [forged]),
+    assert!(matches!(
+        client.ask(&writes::Request::Put(put)),
+        Ok(writes::Answer::Written { .. })
+    ));
+    match client.ask(&objects::Request::Stat(name("key"))) {
+        Ok(objects::Answer::Stat(stat)) => assert_eq!(stat.metadata, [forged]),
         other => panic!("{other:?}"),
     }
 }
@@ -146,14 +162,18 @@ fn a_write_goes_on_when_its_client_dies() {
         let key = format!("key-{round}");
         let mut client = node.client();
         let place = client.staged(&content);
-        client.send(
-            &Request::Put(put_of(&key, place.buffer, content.len() as u64)),
-            None,
-        );
+        client.send(&writes::Request::Put(put_of(
+            &key,
+            place.buffer,
+            content.len() as u64,
+        )));
         drop(client);
         let mut other = node.client();
         let deadline = Instant::now() + LONG;
-        while !matches!(other.ask(&Request::Stat(name(&key))), Answer::Stat(_)) {
+        while !matches!(
+            other.ask(&objects::Request::Stat(name(&key))),
+            Ok(objects::Answer::Stat(_))
+        ) {
             assert!(Instant::now() < deadline, "{key} was never written");
         }
         let found = other.get(&key);
@@ -167,10 +187,11 @@ fn a_stopping_node_finishes_the_writes_it_took() {
     let content = pattern(32 << 20, 1);
     let mut client = node.client();
     let place = client.staged(&content);
-    client.send(
-        &Request::Put(put_of("key", place.buffer, content.len() as u64)),
-        None,
-    );
+    client.send(&writes::Request::Put(put_of(
+        "key",
+        place.buffer,
+        content.len() as u64,
+    )));
     node.wait_until("it was read", |stats| {
         stats
             .requests
@@ -181,5 +202,5 @@ fn a_stopping_node_finishes_the_writes_it_took() {
     let TestNode { mut node, _dir } = node;
     node.shutdown(LONG);
     assert!(std::fs::read(lake).unwrap() == content);
-    assert!(matches!(client.receive(), Answer::Written { .. }));
+    assert!(matches!(client.receive(), Ok(writes::Answer::Written { .. })));
 }

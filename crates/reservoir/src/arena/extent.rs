@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_core::PAGE_BYTES;
 
 use super::Arena;
-use crate::free_space::{Place, UNIT_BYTES, units_of};
+use crate::free_space::{FreeSlot, UNIT_BYTES, units_of};
 use crate::segment::Segment;
 
 /// A part of a segment that belongs to its holder alone.
@@ -13,18 +13,18 @@ use crate::segment::Segment;
 pub(crate) struct Extent {
     arena: Arc<Arena>,
     segment: Arc<Segment>,
-    place: Place,
+    slot: FreeSlot,
     units: u32,
     bytes: u64,
 }
 
 impl Extent {
     /// Units that were lent.
-    pub(super) fn new(arena: Arc<Arena>, segment: Arc<Segment>, place: Place, bytes: u64) -> Self {
+    pub(super) fn new(arena: Arc<Arena>, segment: Arc<Segment>, slot: FreeSlot, bytes: u64) -> Self {
         Self {
             arena,
             segment,
-            place,
+            slot,
             units: units_of(bytes),
             bytes,
         }
@@ -37,7 +37,7 @@ impl Extent {
 
     /// Offset of its first byte in the segment.
     pub(crate) fn offset(&self) -> usize {
-        self.place.unit as usize * UNIT_BYTES as usize
+        self.slot.unit as usize * UNIT_BYTES as usize
     }
 
     /// Bytes that were asked for.
@@ -64,9 +64,9 @@ impl Extent {
         let second = Self {
             arena: Arc::clone(&self.arena),
             segment: Arc::clone(&self.segment),
-            place: Place {
-                unit: self.place.unit + first_units,
-                ..self.place
+            slot: FreeSlot {
+                unit: self.slot.unit + first_units,
+                ..self.slot
             },
             units: self.units - first_units,
             bytes: self.bytes - first_bytes,
@@ -92,7 +92,7 @@ impl Drop for Extent {
         self.arena
             .state
             .lock()
-            .take_back(self.place, self.units, self.bytes);
+            .take_back(self.slot, self.units, self.bytes);
         self.arena.space_freed.notify_waiters();
     }
 }

@@ -1,19 +1,20 @@
 //! The thread that keeps some memory ready.
 //!
-//! First touch of fresh memory is ten times slower than a copy, so it happens here and not in a fill. The thread stays a step
-//! ([`STEP_BYTES`]) ahead of what is lent of a segment, and when that is almost lent it makes the next one with its first step. More would be memory
-//! that nobody uses. What was lent before it could be prepared is given huge pages here too, while it is being filled. The thread ends when its
-//! owner is dropped.
+//! First touch of fresh memory is ten times slower than a copy, so it happens here and not in a fill. The
+//! thread stays a step ([`STEP_BYTES`]) ahead of what is lent of a segment, and when that is almost lent it
+//! makes the next one with its first step. More would be memory that nobody uses. What was lent before it
+//! could be prepared is given huge pages here too, while it is being filled. The thread ends when its owner
+//! is dropped.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use forebay_core::{Error, Result};
 
-use super::state::Unprepared;
+use super::arena_state::Unprepared;
 use super::{Arena, Next, create};
 
-/// What is ready beyond the memory that is lent: some milliseconds of the fastest fill.
+/// Memory that is ready beyond what is lent: some milliseconds of the fastest fill.
 pub(super) const STEP_BYTES: u64 = 16 << 20;
 
 /// Owns the thread.
@@ -50,7 +51,7 @@ impl Drop for FaultIn {
     }
 }
 
-/// What the thread is to do next.
+/// The next work of the thread.
 enum Work {
     /// Make a segment of this size, already counted as held.
     Next(u64),

@@ -1,12 +1,14 @@
 //! S3-FIFO: three queues, no lists to relink on a hit.
 //!
-//! New pages enter a small queue (a tenth of the bytes). Those read twice or more while they pass through it move
-//! to the main queue, the others leave and are remembered by key only (the ghost queue); a page that comes
-//! back while it is remembered goes straight to the main queue. A page in the main queue gets one more round
-//! for each read, three at most. A scan therefore passes through the small queue and leaves the hot pages alone.
+//! New pages enter a small queue (a tenth of the bytes). Those read twice or more while they pass through it
+//! move to the main queue, the others leave and are remembered by key only (the ghost queue); a page that
+//! comes back while it is remembered goes straight to the main queue. A page in the main queue gets one more
+//! round for each read, three at most. A scan therefore passes through the small queue and leaves the hot
+//! pages alone.
 //!
-//! Limits: the ghost queue remembers as many keys as there are pages; removed pages leave a mark in their queue that
-//! is swept once marks outnumber pages. Paper: "FIFO queues are all you need for cache eviction", SOSP 2023.
+//! Limits: the ghost queue remembers as many keys as there are pages; removed pages leave a mark in their
+//! queue that is swept once marks outnumber pages. Paper: "FIFO queues are all you need for cache eviction",
+//! SOSP 2023.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -26,16 +28,16 @@ const SMALL_SHARE: u64 = 10;
 const SWEEP_LEN_MIN: usize = 64;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum QueueId {
     Small,
     Main,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct QueuedPage {
     bytes: u64,
     frequency: u8,
-    place: Place,
+    queue_id: QueueId,
     /// The queue slot that stands for this page; other slots with its key are leftovers.
     ticket: u64,
 }
@@ -50,7 +52,7 @@ struct Queue {
 /// The S3-FIFO policy.
 #[derive(Debug, Default)]
 pub(crate) struct S3Fifo {
-    entries: HashMap<PageKey, Entry>,
+    entries: HashMap<PageKey, QueuedPage>,
     small: Queue,
     main: Queue,
     ghosts: HashMap<PageKey, u64>,
@@ -81,16 +83,16 @@ impl S3Fifo {
             .collect();
         let taken = keys.into_iter().filter_map(|key| {
             let entry = self.take(&key)?;
-            self.sweep(entry.place);
+            self.sweep(entry.queue_id);
             Some((key, entry.bytes))
         });
         taken.collect()
     }
 
-    fn queue(&mut self, place: Place) -> &mut Queue {
-        match place {
-            Place::Small => &mut self.small,
-            Place::Main => &mut self.main,
+    fn queue(&mut self, queue_id: QueueId) -> &mut Queue {
+        match queue_id {
+            QueueId::Small => &mut self.small,
+            QueueId::Main => &mut self.main,
         }
     }
 
@@ -100,27 +102,27 @@ impl S3Fifo {
     }
 
     /// Puts a page at the end of a queue.
-    fn enqueue(&mut self, key: PageKey, bytes: u64, frequency: u8, place: Place) {
+    fn enqueue(&mut self, key: PageKey, bytes: u64, frequency: u8, queue_id: QueueId) {
         let ticket = self.ticket();
-        let queue = self.queue(place);
+        let queue = self.queue(queue_id);
         queue.slots.push_back((ticket, key));
         queue.pages += 1;
         queue.bytes += bytes;
         self.entries.insert(
             key,
-            Entry {
+            QueuedPage {
                 bytes,
                 frequency,
-                place,
+                queue_id,
                 ticket,
             },
         );
     }
 
     /// Takes the oldest page out of a queue, passing over leftovers.
-    fn dequeue(&mut self, place: Place) -> Option<(PageKey, Entry)> {
+    fn dequeue(&mut self, queue_id: QueueId) -> Option<(PageKey, QueuedPage)> {
         loop {
-            let (ticket, key) = self.queue(place).slots.pop_front()?;
+            let (ticket, key) = self.queue(queue_id).slots.pop_front()?;
             if self.entries.get(&key).is_some_and(|entry| entry.ticket == ticket) {
                 return self.take(&key).map(|entry| (key, entry));
             }
@@ -128,18 +130,18 @@ impl S3Fifo {
     }
 
     /// Forgets a page; its slot, if it still has one, becomes a leftover.
-    fn take(&mut self, key: &PageKey) -> Option<Entry> {
+    fn take(&mut self, key: &PageKey) -> Option<QueuedPage> {
         let entry = self.entries.remove(key)?;
-        let queue = self.queue(entry.place);
+        let queue = self.queue(entry.queue_id);
         queue.pages -= 1;
         queue.bytes -= entry.bytes;
         Some(entry)
     }
 
-    fn sweep(&mut self, place: Place) {
-        let queue = match place {
-            Place::Small => &mut self.small,
-            Place::Main => &mut self.main,
+    fn sweep(&mut self, queue_id: QueueId) {
+        let queue = match queue_id {
+            QueueId::Small => &mut self.small,
+            QueueId::Main => &mut self.main,
         };
         if queue.slots.len() > SWEEP_LEN_MIN.max(2 * queue.pages) {
             let entries = &self.entries;
@@ -163,18 +165,18 @@ impl S3Fifo {
         }
     }
 
-    /// Which queue gives the next victim, or `None` when every page of both was refused.
-    fn next_place(&self, small_refused: usize, main_refused: usize) -> Option<Place> {
+    /// Returns which queue gives the next victim, or `None` when every page of both was refused.
+    fn next_queue(&self, small_refused: usize, main_refused: usize) -> Option<QueueId> {
         let small_open = small_refused < self.small.pages;
         // A page with reads to its name is passed over up to three times before it is asked about.
         let main_open = main_refused < self.main.pages * (usize::from(FREQUENCY_MAX) + 1);
         let small_is_over = self.small.bytes * SMALL_SHARE >= self.small.bytes + self.main.bytes;
         match (small_open, main_open) {
             (false, false) => None,
-            (true, false) => Some(Place::Small),
-            (false, true) => Some(Place::Main),
-            (true, true) if small_is_over => Some(Place::Small),
-            (true, true) => Some(Place::Main),
+            (true, false) => Some(QueueId::Small),
+            (false, true) => Some(QueueId::Main),
+            (true, true) if small_is_over => Some(QueueId::Small),
+            (true, true) => Some(QueueId::Main),
         }
     }
 }
@@ -182,17 +184,17 @@ impl S3Fifo {
 impl Eviction for S3Fifo {
     fn insert(&mut self, key: PageKey, bytes: u64) {
         if let Some(entry) = self.entries.get_mut(&key) {
-            let (place, before) = (entry.place, std::mem::replace(&mut entry.bytes, bytes));
-            let queue = self.queue(place);
+            let (queue_id, before) = (entry.queue_id, std::mem::replace(&mut entry.bytes, bytes));
+            let queue = self.queue(queue_id);
             queue.bytes = queue.bytes - before + bytes;
             return;
         }
-        let place = if self.ghosts.remove(&key).is_some() {
-            Place::Main
+        let queue_id = if self.ghosts.remove(&key).is_some() {
+            QueueId::Main
         } else {
-            Place::Small
+            QueueId::Small
         };
-        self.enqueue(key, bytes, 0, place);
+        self.enqueue(key, bytes, 0, queue_id);
     }
 
     fn touch(&mut self, key: &PageKey) {
@@ -203,33 +205,33 @@ impl Eviction for S3Fifo {
 
     fn remove(&mut self, key: &PageKey) {
         if let Some(entry) = self.take(key) {
-            self.sweep(entry.place);
+            self.sweep(entry.queue_id);
         }
     }
 
     fn victim(&mut self, may_go: &mut dyn FnMut(&PageKey) -> bool) -> Option<PageKey> {
         let (mut small_refused, mut main_refused) = (0, 0);
         loop {
-            let place = self.next_place(small_refused, main_refused)?;
-            let (key, entry) = self.dequeue(place)?;
-            match place {
-                Place::Small if entry.frequency >= FREQUENCY_PROMOTED => {
-                    self.enqueue(key, entry.bytes, 0, Place::Main);
+            let queue_id = self.next_queue(small_refused, main_refused)?;
+            let (key, entry) = self.dequeue(queue_id)?;
+            match queue_id {
+                QueueId::Small if entry.frequency >= FREQUENCY_PROMOTED => {
+                    self.enqueue(key, entry.bytes, 0, QueueId::Main);
                 }
-                Place::Main if entry.frequency > 0 => {
-                    self.enqueue(key, entry.bytes, entry.frequency - 1, Place::Main);
+                QueueId::Main if entry.frequency > 0 => {
+                    self.enqueue(key, entry.bytes, entry.frequency - 1, QueueId::Main);
                 }
                 _ if may_go(&key) => {
-                    if place == Place::Small {
+                    if queue_id == QueueId::Small {
                         self.remember(key);
                     }
                     return Some(key);
                 }
                 _ => {
-                    self.enqueue(key, entry.bytes, entry.frequency, place);
-                    match place {
-                        Place::Small => small_refused += 1,
-                        Place::Main => main_refused += 1,
+                    self.enqueue(key, entry.bytes, entry.frequency, queue_id);
+                    match queue_id {
+                        QueueId::Small => small_refused += 1,
+                        QueueId::Main => main_refused += 1,
                     }
                 }
             }

@@ -1,7 +1,8 @@
 //! A copy for one lease: a segment of its own, filled front to back, that goes when the lease does.
 //!
-//! Made when the cache has no memory for the bytes, or when a client holds its share of the RAM already. Copies come on top of
-//! the RAM budget, so they have a cap of their own: half of it, but enough for one object of usual size.
+//! Made when the cache has no memory for the bytes, or when a client holds its share of the RAM already.
+//! Copies come on top of the RAM budget, so they have a cap of their own: half of it, but enough for one
+//! object of usual size.
 
 use std::collections::HashMap;
 use std::sync::Arc;

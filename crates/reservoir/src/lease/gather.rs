@@ -1,7 +1,8 @@
 //! Gathering what a lease needs while a read brings it in.
 //!
-//! Every piece of the read either lies in a page that the index has, which is then held, or it does not (it went past the cache,
-//! or the object was forgotten meanwhile). The first one that does not turns the whole lease into a copy: what was held so far is copied and let go.
+//! Every piece of the read either lies in a page that the index has, which is then held, or it does not (it
+//! went past the cache, or the object was forgotten meanwhile). The first one that does not turns the whole
+//! lease into a copy: what was held so far is copied and let go.
 
 use std::sync::Arc;
 
@@ -21,10 +22,10 @@ pub(super) struct Gathering {
     id: ObjectId,
     range: ByteRange,
     tiers: LeasedTiers,
-    into: Into,
+    into: GatherTarget,
 }
 
-enum Into {
+enum GatherTarget {
     Pages(Vec<Span>),
     Copy(CopyDraft),
 }
@@ -50,7 +51,7 @@ impl Gathering {
             id,
             range,
             tiers: LeasedTiers::default(),
-            into: Into::Pages(Vec::new()),
+            into: GatherTarget::Pages(Vec::new()),
         }
     }
 
@@ -62,7 +63,7 @@ impl Gathering {
     ) -> Result<Self> {
         let draft = reservoir.copies.draft(range.len(), object.domain)?;
         Ok(Self {
-            into: Into::Copy(draft),
+            into: GatherTarget::Copy(draft),
             ..Self::in_place(reservoir, object, ObjectId::of(object), range)
         })
     }
@@ -79,8 +80,8 @@ impl Gathering {
     pub(super) fn take(&mut self, piece: &Piece) -> Result<()> {
         self.tiers.add(piece.tier, piece.bytes.len() as u64);
         match &mut self.into {
-            Into::Copy(draft) => draft.push(&piece.bytes),
-            Into::Pages(spans) => match find(&self.reservoir, self.id, piece) {
+            GatherTarget::Copy(draft) => draft.push(&piece.bytes),
+            GatherTarget::Pages(spans) => match find(&self.reservoir, self.id, piece) {
                 Some(found) => extend(spans, found),
                 None => {
                     let mut draft = self
@@ -91,7 +92,7 @@ impl Gathering {
                         copy_span(&span, &mut draft);
                     }
                     draft.push(&piece.bytes);
-                    self.into = Into::Copy(draft);
+                    self.into = GatherTarget::Copy(draft);
                 }
             },
         }
@@ -102,7 +103,7 @@ impl Gathering {
     pub(super) fn finish(self) -> Result<Leased> {
         let (mut parts, mut tiers) = (Parts::new(), self.tiers);
         let hold = match self.into {
-            Into::Copy(draft) => {
+            GatherTarget::Copy(draft) => {
                 let copy = draft.finish();
                 tiers.copied = copy.bytes;
                 parts.push(LeasedPart {
@@ -112,7 +113,7 @@ impl Gathering {
                 });
                 Hold::Copy(copy)
             }
-            Into::Pages(spans) => {
+            GatherTarget::Pages(spans) => {
                 let mut pages = SmallVec::with_capacity(spans.len());
                 for span in spans {
                     let add = |segment, offset, bytes| push_part(&mut parts, segment, offset, bytes);

@@ -1,12 +1,13 @@
-//! Who does the transfers: one trait, and a pool of threads behind it.
+//! The executor of transfers: one trait, and a pool of threads behind it.
 //!
 //! A transfer owns its buffer and its hold on the extent, so a caller that goes away in the middle neither
 //! frees memory that the kernel writes to nor lets the units be reused before the last byte has moved. The
 //! number of transfers under way is bounded by permits that the callers take first, apart for reads and
-//! writes; reads go first, but every fourth pick takes a write if there is one. An io_uring engine can take the
-//! place of the threads behind the same trait.
+//! writes; reads go first, but every fourth pick takes a write if there is one. An io_uring engine can take
+//! the place of the threads behind the same trait.
 //!
-//! Life cycle: threads start with the engine; `shutdown` (or drop) lets them finish what is queued and joins them.
+//! Life cycle: threads start with the engine; `shutdown` (or drop) lets them finish what is queued and joins
+//! them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -24,7 +25,7 @@ use super::extent::Extent;
 use super::segments::{Segments, read_fully, write_fully};
 use super::space::{Run, UNIT_BYTES};
 
-/// Which way the bytes go.
+/// The direction of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the disk into the buffer.
@@ -35,7 +36,7 @@ pub(crate) enum Direction {
 
 /// A part of the buffer and where it lies on disk; both are multiples of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stretch {
+pub(crate) struct IoSegment {
     /// On disk.
     pub(crate) run: Run,
     /// In the buffer.
@@ -45,10 +46,10 @@ pub(crate) struct Stretch {
 /// One transfer between a buffer and an extent.
 #[derive(Debug)]
 pub(crate) struct Transfer {
-    /// Which way.
+    /// The direction.
     pub(crate) direction: Direction,
-    /// What goes where, in order.
-    pub(crate) stretches: Vec<Stretch>,
+    /// The segments, in order.
+    pub(crate) io_segments: Vec<IoSegment>,
     /// The memory.
     pub(crate) buffer: AlignedBuffer,
     /// Keeps the units from being reused.
@@ -169,39 +170,39 @@ fn run_transfers(shared: &Shared, segments: &Segments) {
 fn run_transfer(transfer: Transfer, segments: &Segments) {
     let Transfer {
         direction,
-        stretches,
+        io_segments,
         mut buffer,
         hold,
         permit,
         done,
     } = transfer;
-    let moved = stretches
+    let moved = io_segments
         .iter()
-        .try_for_each(|stretch| move_stretch(segments, direction, stretch, &mut buffer));
+        .try_for_each(|io_segment| move_segment(segments, direction, io_segment, &mut buffer));
     // The caller may be gone; then buffer, hold and permit just go back.
     let _ = done.send(moved.map(|()| buffer));
     drop(hold);
     drop(permit);
 }
 
-fn move_stretch(
+fn move_segment(
     segments: &Segments,
     direction: Direction,
-    stretch: &Stretch,
+    io_segment: &IoSegment,
     buffer: &mut AlignedBuffer,
 ) -> io::Result<()> {
-    let (segment, offset) = (stretch.run.segment(), stretch.run.offset_bytes());
-    let memory = &mut buffer.as_mut_slice()[stretch.range.clone()];
+    let (segment, offset) = (io_segment.run.segment(), io_segment.run.offset_bytes());
+    let memory = &mut buffer.as_mut_slice()[io_segment.range.clone()];
     match direction {
         Direction::Read => read_fully(segments.raw(), &*segments.existing(segment)?, memory, offset),
         Direction::Write => write_fully(segments.raw(), &*segments.for_write(segment)?, memory, offset),
     }
 }
 
-/// Cuts the bytes `range` of an extent's content into stretches of a buffer that starts at `buffer_start`.
+/// Cuts the bytes `range` of an extent's content into I/O segments of a buffer that starts at `buffer_start`.
 ///
 /// The extent's content lies over `runs` in order; `range` is a multiple of units.
-pub(crate) fn stretches(runs: &[Run], range: Range<u64>, buffer_start: usize, out: &mut Vec<Stretch>) {
+pub(crate) fn io_segments(runs: &[Run], range: Range<u64>, buffer_start: usize, out: &mut Vec<IoSegment>) {
     let mut run_start = 0;
     let mut at = buffer_start;
     for run in runs {
@@ -213,7 +214,7 @@ pub(crate) fn stretches(runs: &[Run], range: Range<u64>, buffer_start: usize, ou
                 start: run.start + (start - run_start) / UNIT_BYTES,
                 units: (end - start) / UNIT_BYTES,
             };
-            out.push(Stretch {
+            out.push(IoSegment {
                 run: units,
                 range: at..at + bytes,
             });

@@ -1,8 +1,8 @@
 //! Units on disk that hold blocks of a page, and who holds them.
 //!
-//! An extent's units go back to the allocator when its last holder drops it: the index, a running transfer, or
-//! the journal, which holds a removed extent until the removal is written. A reused unit therefore never has an
-//! older claim left in the journal file, and never changes under a running read.
+//! An extent's units go back to the allocator when its last holder drops it: the index, a running transfer,
+//! or the journal, which holds a removed extent until the removal is written. A reused unit therefore never
+//! has an older claim left in the journal file, and never changes under a running read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,12 +44,12 @@ impl Extent {
         })
     }
 
-    /// Where it lies.
+    /// Returns where it lies.
     pub(crate) fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// How many units.
+    /// Returns how many units.
     pub(crate) fn units(&self) -> u64 {
         self.runs.iter().map(|run| run.units).sum()
     }
@@ -70,7 +70,7 @@ impl Drop for Extent {
     }
 }
 
-/// How many bytes the block has in a page of this many.
+/// Returns how many bytes the block has in a page of this many.
 pub(crate) fn block_bytes(page_bytes: u64, block: u32) -> u64 {
     let start = u64::from(block) * BLOCK_BYTES;
     page_bytes.saturating_sub(start).min(BLOCK_BYTES)

@@ -20,7 +20,7 @@ use super::record::{HEADER_BYTES, JOURNAL_MAGIC, SEGMENT_MAGIC, StoreId, check_h
 use super::segments::segment_path;
 use super::space::{SEGMENT_UNITS, UNIT_BYTES};
 
-/// How many files that were set aside are kept.
+/// Files set aside that are kept, at most.
 const SET_ASIDE_FILES_MAX: usize = 8;
 
 const LOCK_TEXT: &str = "forebay nvme tier 1 ";
@@ -28,7 +28,7 @@ const LOCK_TEXT: &str = "forebay nvme tier 1 ";
 /// The locked folder and what was found in it.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// Where.
+    /// Its location.
     pub(crate) dir: PathBuf,
     /// Holds the lock until it is dropped.
     pub(crate) lock: File,
@@ -194,7 +194,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes the name of the store into the lock file. The journal has it too, so a full disk is no reason to stop.
+    /// Writes the name of the store into the lock file. The journal has it too, so a full disk is no reason
+    /// to stop.
     fn write_store_id(&self) {
         let text = format!("{LOCK_TEXT}{}\n", hex(&self.store));
         let written = self

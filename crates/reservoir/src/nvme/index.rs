@@ -1,8 +1,8 @@
-//! What lies where: the in-memory index of the NVMe tier.
+//! The in-memory index of the NVMe tier: pages and their extents.
 //!
-//! A page is made of parts, one per write, each with its own extent and disjoint live blocks: blocks that come
-//! later are added without rewriting those that are there. The index is changed only together with pushing
-//! the record of the change to the journal, under one lock, so both always tell the same story.
+//! A page is made of parts, one per write, each with its own extent and disjoint live blocks: blocks that
+//! come later are added without rewriting those that are there. The index is changed only together with
+//! pushing the record of the change to the journal, under one lock, so both always tell the same story.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -19,18 +19,18 @@ pub(crate) mod replay;
 
 /// Some blocks of a page, written together.
 #[derive(Debug, Clone)]
-pub(crate) struct Part {
+pub(crate) struct PagePart {
     /// See [`PageRecord::generation`].
     pub(crate) generation: u64,
     /// Blocks packed in the extent, in order.
     pub(crate) stored: BlockMask,
     /// Those of them that may be read.
     pub(crate) live: BlockMask,
-    /// Where.
+    /// Its location.
     pub(crate) extent: Arc<Extent>,
 }
 
-impl Part {
+impl PagePart {
     fn record_bytes(&self) -> u64 {
         page_record_bytes(self.extent.runs().len(), self.live)
     }
@@ -40,7 +40,7 @@ impl Part {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Page {
     /// Never empty, live blocks disjoint.
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PagePart>,
     /// CRC32C of each live block.
     pub(crate) checksums: [u32; 16],
 }
@@ -96,7 +96,7 @@ struct BeingWritten {
     removed_at: u64,
 }
 
-/// What a change of the index leaves to do: records to append and extents to let go after they are written.
+/// Work that a change of the index leaves: records to append and extents to let go after they are written.
 #[derive(Debug, Default)]
 pub(crate) struct Change {
     /// Framed records.
@@ -144,7 +144,7 @@ impl Index {
             .map(|entry| (&entry.version, entry.used_bytes))
     }
 
-    /// How many pages.
+    /// Returns how many pages.
     pub(crate) fn page_count(&self) -> u64 {
         self.pages.len() as u64
     }
@@ -200,8 +200,8 @@ impl Index {
         }
     }
 
-    /// Adds blocks that are on disk. Nothing happens if the object was removed since `begun`, or if all of them are
-    /// here by now.
+    /// Adds blocks that are on disk. Nothing happens if the object was removed since `begun`, or if all of
+    /// them are here by now.
     pub(crate) fn add(
         &mut self,
         begun: u64,
@@ -233,8 +233,8 @@ impl Index {
         change.push(&Record::Page(part));
     }
 
-    /// Makes room: evicts pages until they held `units` or records of `record_bytes`. The answer is how many units
-    /// and record bytes went.
+    /// Makes room: evicts pages until they held `units` or records of `record_bytes`. The answer is how many
+    /// units and record bytes went.
     pub(crate) fn evict(&mut self, units: u64, record_bytes: u64, change: &mut Change) -> (u64, u64) {
         let (mut gone_units, record_bytes_before) = (0, self.totals.record_bytes);
         let gone_bytes = |index: &Self| record_bytes_before - index.totals.record_bytes;
@@ -306,7 +306,8 @@ impl Index {
         }
     }
 
-    /// Encodes the records of up to `pages_max` pages after `after`; answers with the last key, or `None` at the end.
+    /// Encodes the records of up to `pages_max` pages after `after`; answers with the last key, or `None` at
+    /// the end.
     pub(crate) fn snapshot(
         &self,
         after: Option<PageKey>,
@@ -377,7 +378,7 @@ impl Index {
         for block in record.live.blocks() {
             page.checksums[block as usize] = record.checksums[block as usize];
         }
-        let part = Part {
+        let part = PagePart {
             generation: record.generation,
             stored: record.stored,
             live: record.live,
@@ -388,7 +389,8 @@ impl Index {
         page.parts.push(part);
     }
 
-    /// Takes blocks out of a page; the page and its object go with their last block. Whether anything was there.
+    /// Takes blocks out of a page; the page and its object go with their last block. Whether anything was
+    /// there.
     fn take_blocks(&mut self, key: &PageKey, blocks: BlockMask, released: &mut Vec<Arc<Extent>>) -> bool {
         let Some(page) = self.pages.get_mut(key) else {
             return false;
@@ -403,7 +405,7 @@ impl Index {
         }
         let emptied = page.parts.extract_if(.., |part| part.live.is_empty());
         released.extend(emptied.map(|part| part.extent));
-        self.totals.record_bytes += page.parts.iter().map(Part::record_bytes).sum::<u64>();
+        self.totals.record_bytes += page.parts.iter().map(PagePart::record_bytes).sum::<u64>();
         let page_is_gone = page.parts.is_empty();
         if page_is_gone {
             self.pages.remove(key);
@@ -438,7 +440,7 @@ impl Index {
     }
 }
 
-fn page_record(key: &PageKey, part: &Part, checksums: &[u32; 16]) -> PageRecord {
+fn page_record(key: &PageKey, part: &PagePart, checksums: &[u32; 16]) -> PageRecord {
     let mut own = [0; 16];
     for block in part.live.blocks() {
         own[block as usize] = checksums[block as usize];

@@ -1,15 +1,15 @@
 //! The index journal: what makes the tier survive a restart.
 //!
-//! One thread owns the file. Changes are pushed to it under the index lock, so they arrive in the order in which
-//! they were made; it writes what has gathered as one batch and then lets go of the extents that the batch
-//! removed. Nothing is synced: a lost record is a miss, and a record whose bytes are not on disk fails its
-//! checksums. When more than half of the file is garbage, and at a clean end, it is rewritten: new file, fsync,
-//! rename, old file removed. The index is walked in chunks meanwhile; changes made during the walk follow the
-//! walk in the new file, and applying a record twice does no harm.
+//! One thread owns the file. Changes are pushed to it under the index lock, so they arrive in the order in
+//! which they were made; it writes what has gathered as one batch and then lets go of the extents that the
+//! batch removed. Nothing is synced: a lost record is a miss, and a record whose bytes are not on disk fails
+//! its checksums. When more than half of the file is garbage, and at a clean end, it is rewritten: new file,
+//! fsync, rename, old file removed. The index is walked in chunks meanwhile; changes made during the walk
+//! follow the walk in the new file, and applying a record twice does no harm.
 //!
-//! If the disk refuses the journal it is removed: the tier goes on without surviving a restart, and tries again
-//! after some batches. The queue is bounded by the pages of the tier (removals) and the bounded number of
-//! writes under way (additions).
+//! If the disk refuses the journal it is removed: the tier goes on without surviving a restart, and tries
+//! again after some batches. The queue is bounded by the pages of the tier (removals) and the bounded number
+//! of writes under way (additions).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, Read};
@@ -40,12 +40,12 @@ const RETRY_BATCHES: u32 = 64;
 /// A journal below this size is not rewritten.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
 
-/// How the journal ends.
+/// The way in which the journal ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Rewritten and synced.
     Clean,
-    /// What is pending is written, no more.
+    /// Writes what is pending, no more.
     Abrupt,
 }
 
@@ -261,7 +261,7 @@ impl Journal {
         let _ = written.wait_for(|&done| done >= sequence).await;
     }
 
-    /// Whether [`Journal::written`] would answer at once.
+    /// Returns whether [`Journal::written`] would answer at once.
     pub(crate) fn is_written(&self, sequence: u64) -> bool {
         *self.shared.written.borrow() >= sequence
     }
@@ -296,7 +296,7 @@ impl Drop for Journal {
     }
 }
 
-/// What the thread owns.
+/// Everything that the thread owns.
 struct Owner {
     file: JournalFile,
     index: Arc<Mutex<Index>>,

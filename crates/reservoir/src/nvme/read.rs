@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::NvmeStore;
-use super::engine::{Direction, Stretch, Transfer, stretches};
+use super::engine::{Direction, IoSegment, Transfer, io_segments};
 use super::extent::{Extent, block_bytes, blocks_units};
-use super::index::{Change, Part};
+use super::index::{Change, PagePart};
 use super::space::UNIT_BYTES;
 use crate::PageKey;
 
@@ -30,7 +30,8 @@ pub(crate) struct NvmeRead {
 }
 
 impl NvmeRead {
-    /// The verified bytes of a block (the last block of a page may be short); `None` if it is not in `blocks`.
+    /// The verified bytes of a block (the last block of a page may be short); `None` if it is not in
+    /// `blocks`.
     pub(crate) fn block(&self, block: u32) -> Option<Bytes> {
         let bit = BlockMask(1u16.checked_shl(block)?);
         if !self.blocks.contains(bit) {
@@ -42,16 +43,16 @@ impl NvmeRead {
     }
 }
 
-/// What a read takes from one part of a page.
+/// The blocks that a read takes from one part of a page.
 #[derive(Debug)]
 struct PartPlan {
     wanted: BlockMask,
     extent: Arc<Extent>,
-    stretches: Vec<Stretch>,
+    io_segments: Vec<IoSegment>,
     buffer_bytes: usize,
 }
 
-/// What a read takes from a page.
+/// The parts that a read takes from a page.
 #[derive(Debug)]
 struct PagePlan {
     page_bytes: u64,
@@ -60,8 +61,9 @@ struct PagePlan {
 }
 
 impl NvmeStore {
-    /// Reads and verifies blocks. `None` if none of them is there and good; a bad block is counted and forgotten, the
-    /// others are still answered. Fails only when a running transfer is cut off by a shutdown. Cancel-safe.
+    /// Reads and verifies blocks. `None` if none of them is there and good; a bad block is counted and
+    /// forgotten, the others are still answered. Fails only when a running transfer is cut off by a shutdown.
+    /// Cancel-safe.
     pub(crate) async fn read(&self, key: &PageKey, blocks: BlockMask) -> Result<Option<NvmeRead>> {
         let Some(plan) = self.plan_read(key, blocks) else {
             return Ok(None);
@@ -125,7 +127,7 @@ impl NvmeStore {
         let (done, answer) = oneshot::channel();
         self.engine.submit(Transfer {
             direction: Direction::Read,
-            stretches: part.stretches.clone(),
+            io_segments: part.io_segments.clone(),
             buffer: self.buffers.take(part.buffer_bytes),
             hold: Arc::clone(&part.extent),
             permit,
@@ -169,13 +171,13 @@ impl NvmeStore {
     }
 }
 
-/// How many blocks of the mask lie before `block`.
+/// Returns how many blocks of the mask lie before `block`.
 fn rank(mask: BlockMask, block: u32) -> usize {
     (u32::from(mask.0) & ((1u32 << block) - 1)).count_ones() as usize
 }
 
 /// Blocks that lie next to each other on disk are read together; in the buffer all wanted ones are packed.
-fn plan_part(part: &Part, wanted: BlockMask, page_bytes: u64) -> PartPlan {
+fn plan_part(part: &PagePart, wanted: BlockMask, page_bytes: u64) -> PartPlan {
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for block in wanted.blocks() {
         let start = rank(part.stored, block) as u64 * BLOCK_BYTES;
@@ -188,14 +190,14 @@ fn plan_part(part: &Part, wanted: BlockMask, page_bytes: u64) -> PartPlan {
     let (mut all, mut at) = (Vec::new(), 0);
     for range in ranges {
         let bytes = (range.end - range.start) as usize;
-        stretches(part.extent.runs(), range, at, &mut all);
+        io_segments(part.extent.runs(), range, at, &mut all);
         at += bytes;
     }
     let buffer_bytes = (blocks_units(page_bytes, wanted) * UNIT_BYTES) as usize;
     PartPlan {
         wanted,
         extent: Arc::clone(&part.extent),
-        stretches: all,
+        io_segments: all,
         buffer_bytes,
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct PageRecord {
     pub(crate) stored: BlockMask,
     /// Those of them that may be read.
     pub(crate) live: BlockMask,
-    /// Where.
+    /// Its location.
     pub(crate) runs: Vec<Run>,
     /// CRC32C of each live block, at its block number; zero elsewhere.
     pub(crate) checksums: [u32; BLOCKS_PER_PAGE as usize],
@@ -53,7 +53,7 @@ pub(crate) struct PageRecord {
 /// One record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// What an id stands for; comes before the first page of the object.
+    /// The name behind an id; comes before the first page of the object.
     Object(ObjectId, Arc<ObjectVersion>),
     /// Blocks came in.
     Page(PageRecord),
@@ -249,7 +249,7 @@ fn decode_page(input: &mut Input<'_>) -> Option<PageRecord> {
     })
 }
 
-/// What is left of a payload.
+/// The rest of a payload.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {

@@ -1,9 +1,9 @@
 //! The segment files: made on the first write into them, opened with O_DIRECT where the file system allows.
 //!
-//! A file starts with one unit of header and grows as pages are written; it is never grown ahead of need. Only so
-//! many files are open at a time, so a large tier does not run into the process's limit of descriptors. The
-//! calls here block and are made on I/O threads or while the store opens. All reads and writes go through
-//! [`RawIo`], where tests put short transfers and failing disks.
+//! A file starts with one unit of header and grows as pages are written; it is never grown ahead of need.
+//! Only so many files are open at a time, so a large tier does not run into the process's limit of
+//! descriptors. The calls here block and are made on I/O threads or while the store opens. All reads and
+//! writes go through [`RawIo`], where tests put short transfers and failing disks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -141,7 +141,7 @@ impl Segments {
         }
     }
 
-    /// Whether transfers go past the page cache.
+    /// Returns whether transfers go past the page cache.
     pub(crate) fn is_direct(&self) -> bool {
         self.is_direct
     }

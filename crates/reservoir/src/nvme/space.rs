@@ -1,4 +1,4 @@
-//! Which units of the segment files are free: a pure allocator.
+//! The free units of the segment files: a pure allocator.
 //!
 //! Space is counted in units of 4 KiB and addressed as one line of units cut into segments; the first unit of
 //! a segment is its header and never handed out, so no run crosses a segment border. Units below the frontier
@@ -25,7 +25,7 @@ pub(crate) const RUNS_MAX: usize = 64;
 pub(crate) struct Run {
     /// Address of the first unit, counted over all segments.
     pub(crate) start: u64,
-    /// How many; at least one.
+    /// Their number; at least one.
     pub(crate) units: u64,
 }
 
@@ -45,7 +45,7 @@ impl Run {
         self.start % SEGMENT_UNITS * UNIT_BYTES
     }
 
-    /// Whether it is a run that the allocator could have handed out below `capacity_units`.
+    /// Returns whether it is a run that the allocator could have handed out below `capacity_units`.
     pub(crate) const fn is_valid(self, capacity_units: u64) -> bool {
         self.units > 0
             && self.units < SEGMENT_UNITS
@@ -94,6 +94,7 @@ impl Space {
     }
 
     /// Units handed out or parked.
+    #[cfg(test)]
     pub(crate) fn taken_units(&self) -> u64 {
         Self::data_units(self.frontier) - self.free_units
     }
@@ -140,13 +141,14 @@ impl Space {
         self.link(start, units);
     }
 
-    /// The disk refused to hold this run: it is not handed out, and the frontier stays, until growth is retried.
+    /// The disk refused to hold this run: it is not handed out, and the frontier stays, until growth is
+    /// retried.
     pub(crate) fn park(&mut self, run: Run) {
         self.parked.push(run);
         self.growth_is_blocked = true;
     }
 
-    /// Whether something is parked or the frontier is stopped.
+    /// Returns whether something is parked or the frontier is stopped.
     pub(crate) fn is_shrunk(&self) -> bool {
         self.growth_is_blocked
     }
@@ -188,7 +190,7 @@ impl Space {
         Some(Run { start, units })
     }
 
-    /// Where a run of `units` could start at or after the frontier.
+    /// Returns where a run of `units` could start at or after the frontier.
     fn next_fit(&self, units: u64) -> u64 {
         let position = self.frontier % SEGMENT_UNITS;
         if position == 0 {

@@ -121,7 +121,7 @@ pub(super) async fn get_blocks(
     read.blocks
 }
 
-/// Whether every block of every page comes back, and is right.
+/// Returns whether every block of every page comes back, and is right.
 pub(super) async fn has(store: &NvmeStore, object: &ObjectVersion) -> bool {
     for page in 0..page_count(object.bytes) as u32 {
         let full = BlockMask::full(page_bytes(object.bytes, PageIndex(page)));

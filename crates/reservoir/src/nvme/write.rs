@@ -1,7 +1,7 @@
 //! Writing: check, copy into an aligned buffer, make room, transfer, tell the index.
 //!
-//! A write that finds no room or a disk that refuses it is counted and forgotten: the tier is a cache, and the
-//! caller has the bytes. Only wrong input and bytes that no longer match their checksum are errors.
+//! A write that finds no room or a disk that refuses it is counted and forgotten: the tier is a cache, and
+//! the caller has the bytes. Only wrong input and bytes that no longer match their checksum are errors.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use tracing::warn;
 
 use super::NvmeStore;
 use super::buffer::AlignedBuffer;
-use super::engine::{Direction, Transfer, stretches};
+use super::engine::{Direction, Transfer, io_segments};
 use super::extent::{Extent, block_bytes, blocks_units};
 use super::index::{Change, Page};
 use super::record::{PageRecord, VERSION_BYTES_MAX};
@@ -45,7 +45,7 @@ impl Drop for WriteUnderWay<'_> {
     }
 }
 
-/// What a write is about to put on disk.
+/// The blocks that a write is about to put on disk.
 #[derive(Debug)]
 struct NewBlocks<'a> {
     object: &'a Arc<ObjectVersion>,
@@ -61,9 +61,10 @@ impl NewBlocks<'_> {
 }
 
 impl NvmeStore {
-    /// Keeps blocks of a page; those that are here already are left as they are. `page_bytes` is page-relative,
-    /// and only `blocks` of it are valid. Full or failing disks are counted, not reported; an error means wrong
-    /// input, or `Checksum` if the bytes do not match `checksums` any more. Cancel-safe: a dropped write leaves nothing.
+    /// Keeps blocks of a page; those that are here already are left as they are. `page_bytes` is
+    /// page-relative, and only `blocks` of it are valid. Full or failing disks are counted, not reported; an
+    /// error means wrong input, or `Checksum` if the bytes do not match `checksums` any more. Cancel-safe: a
+    /// dropped write leaves nothing.
     pub(crate) async fn write(
         &self,
         object: &Arc<ObjectVersion>,
@@ -90,10 +91,10 @@ impl NvmeStore {
         };
         let (done, answer) = oneshot::channel();
         let mut all = Vec::new();
-        stretches(extent.runs(), 0..extent.units() * UNIT_BYTES, 0, &mut all);
+        io_segments(extent.runs(), 0..extent.units() * UNIT_BYTES, 0, &mut all);
         self.engine.submit(Transfer {
             direction: Direction::Write,
-            stretches: all,
+            io_segments: all,
             buffer,
             hold: Arc::clone(&extent),
             permit,
@@ -146,7 +147,8 @@ impl NvmeStore {
         )))
     }
 
-    /// Copies the blocks together and checks the copy: bytes that flipped in RAM must not get a good name on disk.
+    /// Copies the blocks together and checks the copy: bytes that flipped in RAM must not get a good name on
+    /// disk.
     fn pack(&self, new: &NewBlocks<'_>, bytes: &Bytes, checksums: &[u32; 16]) -> Result<AlignedBuffer> {
         let mut buffer = self.buffers.take((new.units() * UNIT_BYTES) as usize);
         let mut rest = buffer.as_mut_slice();
@@ -202,7 +204,8 @@ impl NvmeStore {
         Some(Extent::new(runs, &self.returned))
     }
 
-    /// Evicts enough for the write; `None` if nothing may go and nothing is on its way back. Wait for the answer before trying again.
+    /// Evicts enough for the write; `None` if nothing may go and nothing is on its way back. Wait for the
+    /// answer before trying again.
     fn evict_for(&self, new: &NewBlocks<'_>) -> Option<u64> {
         let mut index = self.index.lock();
         let record_bytes = self.record_bytes(&index, new);

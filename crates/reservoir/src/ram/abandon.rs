@@ -1,7 +1,8 @@
-//! Whole segments that leave: emptied for another trust domain, or abandoned because a client holds them too long.
+//! Whole segments that leave: emptied for another trust domain, or abandoned because a client holds them too
+//! long.
 //!
-//! Both look through the whole index for the pages that lie in a segment. That is slow and rare: a domain takes a segment at a time, and a lease
-//! times out after an hour.
+//! Both look through the whole index for the pages that lie in a segment. That is slow and rare: a domain
+//! takes a segment at a time, and a lease times out after an hour.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -12,7 +13,7 @@ use crate::index::SHARDS;
 use crate::segment::SegmentId;
 use crate::{PageKey, TrustDomain};
 
-/// What the index has in one segment.
+/// The content of one segment, as the index knows it.
 #[derive(Default)]
 struct Content {
     pages: HashSet<PageKey>,
@@ -29,7 +30,8 @@ impl RamTier {
         let mut contents = self.contents_of(&candidates.iter().map(|candidate| candidate.id).collect());
         candidates.into_iter().find_map(|candidate| {
             let content = contents.remove(&candidate.id)?;
-            // What the index does not know belongs to a lease, a write or a run: it stays, and the segment with it.
+            // What the index does not know belongs to a lease, a write or a run: it stays, and the segment
+            // with it.
             if content.units != candidate.used_units || !content.pages.iter().all(|page| self.may_go(page)) {
                 return None;
             }

@@ -1,9 +1,10 @@
 //! Eviction from RAM, with and without a tier below.
 //!
-//! Without NVMe a victim is dropped when somebody needs its memory. With NVMe a small reserve of memory is kept free: when it
-//! shrinks, the demoter takes victims, writes them, and only then takes them out of the index, so that a page is always
-//! found in one tier or the other. Readers who are faster than the disk use the reserve up and then evict for themselves;
-//! what they evict and is not on NVMe is lost to it, which is counted.
+//! Without NVMe a victim is dropped when somebody needs its memory. With NVMe a small reserve of memory is
+//! kept free: when it shrinks, the demoter takes victims, writes them, and only then takes them out of the
+//! index, so that a page is always found in one tier or the other. Readers who are faster than the disk use
+//! the reserve up and then evict for themselves; what they evict and is not on NVMe is lost to it, which is
+//! counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,7 +44,8 @@ impl Demotion {
 impl RamTier {
     /// Evicts something for a domain that needs memory; how many bytes came free, `None` if nothing can go.
     ///
-    /// A domain below its share takes a segment from others; else its own pages go, and if none can, others are asked again.
+    /// A domain below its share takes a segment from others; else its own pages go, and if none can, others
+    /// are asked again.
     pub(super) fn make_room(&self, domain: TrustDomain) -> Option<u64> {
         self.empty_segment_for(domain, DomainClaim::Share)
             .or_else(|| self.evict_one_of(domain))
@@ -67,7 +69,8 @@ impl RamTier {
         }
     }
 
-    /// Evicts a page that the policy does not know any more; how many bytes it had, `None` if somebody holds it.
+    /// Evicts a page that the policy does not know any more; how many bytes it had, `None` if somebody holds
+    /// it.
     pub(super) fn evict(&self, page: Arc<Page>) -> Option<u64> {
         let bytes = page.frame.backed_bytes();
         let is_lost = self.demotion.as_ref().is_some_and(|demotion| {
@@ -128,7 +131,7 @@ impl RamTier {
         }
     }
 
-    /// Whether less memory is free than the reserve.
+    /// Returns whether less memory is free than the reserve.
     pub(crate) fn is_reserve_low(&self) -> bool {
         let reserve_bytes = self
             .demotion
@@ -145,7 +148,8 @@ impl RamTier {
         }
     }
 
-    /// A page to be written to NVMe, then evicted, unless `pending_bytes` that are on their way fill the reserve.
+    /// A page to be written to NVMe, then evicted, unless `pending_bytes` that are on their way fill the
+    /// reserve.
     pub(crate) fn demotion_victim(&self, pending_bytes: u64) -> Option<Arc<Page>> {
         let demotion = self.demotion.as_ref()?;
         if self.arena.available_bytes() + pending_bytes >= demotion.reserve_bytes {

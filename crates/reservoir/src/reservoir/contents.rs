@@ -1,4 +1,4 @@
-//! What is in the reservoir, by name: forget, evict, pin, ask.
+//! The contents of the reservoir, by name: forget, evict, pin, ask.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use forebay_core::{BLOCK_BYTES, BlockMask, BucketName, ObjectKey, PageIndex, pag
 use super::Reservoir;
 use crate::{ObjectId, ObjectVersion, PageKey};
 
-/// What a cache command changed.
+/// The pages that a cache command changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CacheChange {
     /// Objects that it touched.
@@ -16,7 +16,7 @@ pub struct CacheChange {
     pub bytes: u64,
 }
 
-/// How much of an object is in each tier.
+/// The bytes of an object in each tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Residency {
     /// Bytes in RAM.
@@ -91,8 +91,8 @@ impl Reservoir {
         changes.sum()
     }
 
-    /// Pins what is cached under a prefix, and what comes later. Pins are capped at three quarters of each budget;
-    /// what comes past that is cached as usual.
+    /// Pins what is cached under a prefix, and what comes later. Pins are capped at three quarters of each
+    /// budget; what comes past that is cached as usual.
     pub fn pin(&self, bucket: &BucketName, prefix: &str) -> CacheChange {
         self.ram.pins.add(bucket, prefix);
         let mut changes = Changes::default();
@@ -131,7 +131,7 @@ impl Reservoir {
         changes.sum()
     }
 
-    /// How much of an object is in each tier.
+    /// Returns how much of an object is in each tier.
     #[must_use]
     pub fn resident(&self, object: &ObjectVersion) -> Residency {
         let id = ObjectId::of(object);

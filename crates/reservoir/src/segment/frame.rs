@@ -1,12 +1,13 @@
 //! A frame: the memory of one page, block by block, with its checksums.
 //!
-//! A block is missing, claimed (one holder of a [`Claim`] fills it) or present. Memory is attached to blocks when they
-//! are claimed, so a page of which two blocks were read holds two blocks of memory; a page of which all will be read gets it in
-//! one piece before. A present block is never written again
-//! and never becomes missing: a bad page is dropped as a whole.
+//! A block is missing, claimed (one holder of a [`Claim`] fills it) or present. Memory is attached to blocks
+//! when they are claimed, so a page of which two blocks were read holds two blocks of memory; a page of which
+//! all will be read gets it in one piece before. A present block is never written again and never becomes
+//! missing: a bad page is dropped as a whole.
 //!
-//! Why this is sound: the state of all blocks is one atomic word. A claim is given to one holder only, and only it
-//! writes to the block; publishing (release) hands the bytes to readers, who look at the word first (acquire).
+//! Why this is sound: the state of all blocks is one atomic word. A claim is given to one holder only, and
+//! only it writes to the block; publishing (release) hands the bytes to readers, who look at the word first
+//! (acquire).
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -35,7 +36,7 @@ struct Slot {
     checksum: AtomicU32,
 }
 
-/// Where a block lies: an extent, kept alive by all blocks in it, and an offset inside.
+/// The location of a block: an extent, kept alive by all blocks in it, and an offset inside.
 #[derive(Debug, Clone)]
 struct Memory {
     extent: Arc<Extent>,
@@ -74,18 +75,18 @@ impl Frame {
         self.bytes
     }
 
-    /// Which blocks are present and which are claimed, at one moment.
+    /// Returns which blocks are present and which are claimed, at one moment.
     pub(crate) fn state(&self) -> (BlockMask, BlockMask) {
         let state = self.state.load(Ordering::Acquire);
         (BlockMask(state as u16), BlockMask((state >> 16) as u16))
     }
 
-    /// Which blocks are present.
+    /// Returns which blocks are present.
     pub(crate) fn present(&self) -> BlockMask {
         self.state().0
     }
 
-    /// Which blocks have memory.
+    /// Returns which blocks have memory.
     pub(crate) fn backed(&self) -> BlockMask {
         let bits = self
             .blocks
@@ -134,8 +135,8 @@ impl Frame {
         }
     }
 
-    /// The longest slice that starts at `start`, ends at `end` or before, lies in present blocks and in one run of
-    /// memory. Empty if the block of `start` is not present.
+    /// The longest slice that starts at `start`, ends at `end` or before, lies in present blocks and in one
+    /// run of memory. Empty if the block of `start` is not present.
     pub(crate) fn slice(&self, start: usize, end: usize) -> &[u8] {
         let end = end.min(self.bytes);
         let present = self.present();
@@ -155,12 +156,14 @@ impl Frame {
             last += 1;
         }
         let end = end.min((last + 1) * BLOCK);
-        // SAFETY: blocks first..=last are present, so nobody writes to them any more and the acquire load saw their
-        // bytes; they lie one after the other in one segment, which lives as long as the extents held by `self`.
+        // SAFETY: blocks first..=last are present, so nobody writes to them any more and the acquire load saw
+        // their bytes; they lie one after the other in one segment, which lives as long as the extents held
+        // by `self`.
         unsafe { std::slice::from_raw_parts(base.pointer().as_ptr().add(start - first * BLOCK), end - start) }
     }
 
-    /// Says where `start..end` lies, block by block: segment, offset in it, bytes. `false` if a block of it is not present.
+    /// Says where `start..end` lies, block by block: segment, offset in it, bytes. `false` if a block of it
+    /// is not present.
     pub(crate) fn places(
         &self,
         start: usize,
@@ -188,8 +191,9 @@ impl Frame {
         true
     }
 
-    /// Gives memory to `blocks` from `first` on, as many as the extent has bytes for; returns the block after the last
-    /// one. Blocks that have memory already are left as they are. Those that nobody has claimed yet find it when somebody does.
+    /// Gives memory to `blocks` from `first` on, as many as the extent has bytes for; returns the block after
+    /// the last one. Blocks that have memory already are left as they are. Those that nobody has claimed yet
+    /// find it when somebody does.
     pub(crate) fn attach(&self, blocks: BlockMask, first: u32, extent: Extent) -> u32 {
         let extent = Arc::new(extent);
         let (mut block, mut offset) = (first, 0);
@@ -245,8 +249,8 @@ impl Frame {
         let Some(memory) = self.blocks[block].memory.get() else {
             return false;
         };
-        // SAFETY: inside the block. That readers may look at the byte at this moment is the point; the write is volatile and
-        // only tests do it.
+        // SAFETY: inside the block. That readers may look at the byte at this moment is the point; the write
+        // is volatile and only tests do it.
         unsafe {
             let byte = memory.pointer().add(inside);
             byte.write_volatile(byte.read_volatile() ^ 1);
@@ -255,7 +259,7 @@ impl Frame {
     }
 }
 
-/// Whether the second block starts right behind the (full) first one in the same mapping.
+/// Returns whether the second block starts right behind the (full) first one in the same mapping.
 fn follows(first: &Memory, second: &Memory) -> bool {
     Arc::ptr_eq(first.segment(), second.segment())
         && first.segment_offset() + BLOCK == second.segment_offset()
@@ -289,8 +293,8 @@ impl Claim {
         })
     }
 
-    /// Gives memory to claimed blocks from `first` on, as many as the extent has bytes for; returns the block after
-    /// the last one. Blocks that have memory already are left as they are.
+    /// Gives memory to claimed blocks from `first` on, as many as the extent has bytes for; returns the block
+    /// after the last one. Blocks that have memory already are left as they are.
     pub(crate) fn attach(&mut self, first: u32, extent: Extent) -> u32 {
         self.frame.attach(self.blocks, first, extent)
     }
@@ -312,8 +316,8 @@ impl Claim {
             .memory
             .get()
             .expect("a claimed block was given memory");
-        // SAFETY: the target is inside a block that this claim holds alone, so nobody reads or writes it; the source is a
-        // borrowed slice and cannot overlap, because slices of a frame cover present blocks only.
+        // SAFETY: the target is inside a block that this claim holds alone, so nobody reads or writes it; the
+        // source is a borrowed slice and cannot overlap, because slices of a frame cover present blocks only.
         unsafe {
             let target = memory.pointer().as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len());

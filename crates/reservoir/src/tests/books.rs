@@ -1,9 +1,11 @@
-//! What the RAM tier knows about its pages agrees with what is there, also when two things happen at once.
+//! The books of the RAM tier about its pages agree with what is there, also when two things happen at once.
 
 use forebay_core::{BlockMask, PageIndex};
 use futures::StreamExt;
 
 use super::*;
+use crate::Priority;
+use crate::fill::FillControl;
 
 /// Evicts until nothing may go; the pages that are left.
 fn left_after_eviction(reservoir: &Reservoir) -> u64 {
@@ -45,11 +47,12 @@ async fn a_page_that_got_no_memory_goes_with_the_reader_that_waited_for_it() {
     let object = object("a", "1", MIB);
     let entry = reservoir.ram.entry(&object);
     let page = reservoir.ram.index.page(&entry, PageIndex(0));
-    let claim = page.claim(BlockMask::full(MIB)).unwrap();
+    let control = FillControl::new(&shared(&FakeSource::new()), Priority::Demand);
+    let claim = page.claim(BlockMask::full(MIB), &control).unwrap();
     let mut reader = reservoir.read(&object, whole(&object), &shared(&source));
     assert!(futures::poll!(reader.next()).is_pending());
     // Whoever holds the claim finds no memory, and the reader goes away before it hears of it.
-    claim.starve();
+    claim.fail_no_memory();
     drop((page, reader));
     assert_eq!(reservoir.stats().ram_pages, 0);
 }

@@ -1,4 +1,5 @@
-//! Everything at once on little memory, then the books: whatever is in RAM can be evicted, and nothing is left behind.
+//! Everything at once on little memory, then the books: whatever is in RAM can be evicted, and nothing is
+//! left behind.
 
 use std::sync::Arc;
 

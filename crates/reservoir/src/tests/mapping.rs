@@ -80,7 +80,8 @@ impl Deref for Mapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: mapped until drop. The node does not write to leased bytes; the tests look at others only to see that they do not change.
+        // SAFETY: mapped until drop. The node does not write to leased bytes; the tests look at others only
+        // to see that they do not change.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
 }

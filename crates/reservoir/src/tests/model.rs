@@ -1,4 +1,5 @@
-//! Random operations by several tasks under eviction pressure; every byte is compared with what the object should hold.
+//! Random operations by several tasks under eviction pressure; every byte is compared with what the object
+//! should hold.
 
 use bytes::Bytes;
 

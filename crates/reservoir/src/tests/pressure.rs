@@ -198,7 +198,7 @@ async fn sixty_four_readers_past_the_cache_cost_the_lake_its_bytes_once() {
         })
         .collect();
     eventually("all of them wait for the same bytes", || {
-        reservoir.flights.seats() == 64
+        reservoir.shared_fetches.subscribers() == 64
     })
     .await;
     source.open_gate();
@@ -207,7 +207,7 @@ async fn sixty_four_readers_past_the_cache_cost_the_lake_its_bytes_once() {
     }
     assert_eq!(source.sent(), leased.bytes + cold.bytes);
     assert_eq!(reservoir.stats().bypassed_bytes, 64 * cold.bytes);
-    assert_eq!(reservoir.flights.seats(), 0);
+    assert_eq!(reservoir.shared_fetches.subscribers(), 0);
     drop(all_memory);
 }
 
@@ -241,5 +241,5 @@ async fn a_fetch_past_the_cache_that_fails_is_tried_once_more() {
     source.failures.store(2, std::sync::atomic::Ordering::SeqCst);
     let failed = pieces(&reservoir, &object, whole(&object), &source).await;
     assert_eq!(failed.unwrap_err().kind(), forebay_core::Kind::Unavailable);
-    assert_eq!(reservoir.flights.seats(), 0);
+    assert_eq!(reservoir.shared_fetches.subscribers(), 0);
 }

@@ -6,11 +6,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_core::{ByteRange, Error, Kind, Result};
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::{ObjectId, ObjectVersion, Priority, Source, Urgency};
+use crate::{ObjectId, ObjectVersion, Priority, Source, SourceBlock, SourceStream, Urgency};
 
 /// The bytes of a range. Every eight say whose they are: which object version, and which eight of it.
 pub(super) fn content(object: &ObjectVersion, range: ByteRange) -> Vec<u8> {
@@ -27,7 +26,7 @@ pub(super) fn content(object: &ObjectVersion, range: ByteRange) -> Vec<u8> {
     bytes
 }
 
-/// What stands in the content for the object version.
+/// Returns what stands in the content for the object version.
 pub(super) fn tag(object: &ObjectVersion) -> u32 {
     let [a, b, c, d, ..] = ObjectId::of(object).0;
     u32::from_le_bytes([a, b, c, d])
@@ -104,7 +103,7 @@ impl Source for FakeSource {
         object: &ObjectVersion,
         range: ByteRange,
         urgency: &Urgency,
-    ) -> Result<BoxStream<'static, Result<Bytes>>> {
+    ) -> Result<SourceStream> {
         self.requests.lock().push((range, urgency.now()));
         self.urgencies.lock().push(urgency.clone());
         let is_failure = |left: u32| left.checked_sub(1);
@@ -128,7 +127,7 @@ impl Source for FakeSource {
         let starts = (0..body.len()).step_by(chunk_bytes);
         let chunks: Vec<_> = starts
             .map(|start| body.slice(start..body.len().min(start + chunk_bytes)))
-            .map(Ok)
+            .map(|chunk| Ok(SourceBlock::from_lake(chunk)))
             .collect();
         let chunks = futures::stream::iter(chunks).then(move |chunk| {
             let mut gate = gate.clone();

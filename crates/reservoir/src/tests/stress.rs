@@ -1,9 +1,9 @@
 //! A hunt for wrong bytes: everything that the reservoir does, at once, for many seeds.
 //!
-//! Readers, readers that break off, readers that keep what they got and look at it again later, writes, new versions, pins,
-//! evictions, a lake that fails and sends short bodies in odd chunks, a scrub, flipped bits in RAM and overwritten bytes on
-//! NVMe. RAM is tiny, so that memory is reused all the time. Content says whose it is, so a wrong byte tells where it came
-//! from. `FOREBAY_STRESS_SEEDS` makes the hunt longer.
+//! Readers, readers that break off, readers that keep what they got and look at it again later, writes, new
+//! versions, pins, evictions, a lake that fails and sends short bodies in odd chunks, a scrub, flipped bits
+//! in RAM and overwritten bytes on NVMe. RAM is tiny, so that memory is reused all the time. Content says
+//! whose it is, so a wrong byte tells where it came from. `FOREBAY_STRESS_SEEDS` makes the hunt longer.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -12,14 +12,13 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_core::{Kind, PAGE_BYTES};
-use futures::stream::BoxStream;
+use forebay_core::{Kind, PAGE_BYTES, crc32c};
 use futures::{Stream, StreamExt};
 use parking_lot::RwLock;
 
 use super::source::tag;
 use super::*;
-use crate::Urgency;
+use crate::{SourceBlock, SourceStream, Urgency};
 
 const SIZES: [u64; 12] = [
     1,
@@ -46,7 +45,7 @@ fn stressed(number: usize, version: u8) -> ObjectVersion {
     )
 }
 
-/// What one run stresses.
+/// The settings of one stress run.
 #[derive(Debug, Clone, Copy)]
 struct Plan {
     seed: u64,
@@ -54,7 +53,8 @@ struct Plan {
     nvme_bytes: u64,
     tasks: u64,
     steps: u32,
-    /// Whether bits flip in RAM. Then nobody keeps pieces: a lease is checked when it is handed out, not after.
+    /// Flips bits in RAM. Then nobody keeps pieces: a lease is checked when it is handed out, not
+    /// after.
     flips: bool,
 }
 
@@ -72,13 +72,14 @@ impl Source for Choppy {
         object: &ObjectVersion,
         range: ByteRange,
         urgency: &Urgency,
-    ) -> Result<BoxStream<'static, Result<Bytes>>> {
-        let (chunk_bytes, is_short, fails) = {
+    ) -> Result<SourceStream> {
+        let (chunk_bytes, is_short, fails, has_crcs) = {
             let mut random = self.random.lock();
             (
                 random.usize(700..150_000),
                 random.u8(..20) == 0,
                 random.u8(..30) == 0,
+                random.bool(),
             )
         };
         if fails {
@@ -89,11 +90,17 @@ impl Source for Choppy {
         }
         let body = self.lake.fetch(object, range, urgency).await?;
         let chunks = body.flat_map(move |chunk| {
-            let chunk = chunk.unwrap_or_default();
+            let chunk = chunk.map(|block| block.bytes).unwrap_or_default();
             let starts = (0..chunk.len()).step_by(chunk_bytes);
-            let cut: Vec<_> = starts
-                .map(|start| Ok(chunk.slice(start..chunk.len().min(start + chunk_bytes))))
-                .collect();
+            let cut = starts.map(|start| {
+                let bytes = chunk.slice(start..chunk.len().min(start + chunk_bytes));
+                let crc32c = has_crcs.then(|| crc32c::crc32c(&bytes));
+                Ok(SourceBlock {
+                    crc32c,
+                    ..SourceBlock::from_lake(bytes)
+                })
+            });
+            let cut: Vec<_> = cut.collect();
             futures::stream::iter(cut)
         });
         let chunks_max = if is_short { 3 } else { usize::MAX };
@@ -101,12 +108,13 @@ impl Source for Choppy {
     }
 }
 
-/// What all tasks of a run share.
+/// State that all tasks of a run share.
 struct Stress {
     plan: Plan,
     reservoir: Arc<Reservoir>,
     source: Arc<dyn Source>,
-    /// Held shared from the check inside the reservoir until the test has looked, exclusively while a bit flips.
+    /// Held shared from the check inside the reservoir until the test has looked, exclusively while a bit
+    /// flips.
     flips: RwLock<()>,
     nvme_dir: std::path::PathBuf,
 }
@@ -272,7 +280,7 @@ fn compare(object: &ObjectVersion, piece: &Piece, when: &str) {
     panic!("{report}");
 }
 
-/// Which object and offset a word belongs to.
+/// Returns which object and offset a word belongs to.
 fn whose(word: &[u8]) -> String {
     let Ok(word) = <[u8; 8]>::try_from(word) else {
         return format!("{word:02x?}");

@@ -1,13 +1,14 @@
 //! Several items on their way at once, handed on in order.
 //!
-//! Metadata is asked for up to [`ITEMS_AHEAD_MAX`] items ahead. Bytes are fetched ahead as long as they fit into
-//! [`AHEAD_BYTES_MAX`]; shares of it are taken in the order of the items, so the item that is sent next always has its share and
-//! no later one can starve it. A large item is fetched ahead in part only; the rest comes while it is sent.
+//! Metadata is asked for up to [`ITEMS_AHEAD_MAX`] items ahead. Bytes are fetched ahead as long as they fit
+//! into [`AHEAD_BYTES_MAX`]; shares of it are taken in the order of the items, so the item that is sent next
+//! always has its share and no later one can starve it. A large item is fetched ahead in part only; the rest
+//! comes while it is sent.
 
 use std::sync::Arc;
 
-use forebay_core::wire::Item;
 use forebay_core::{Error, Kind, Result};
+use forebay_wire::Item;
 use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

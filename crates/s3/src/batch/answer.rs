@@ -1,8 +1,8 @@
 //! The answer to a batch as bytes: frames and pieces, in order, small ones put together.
 //!
-//! Large pieces go to the socket as they lie in the cache; what is small (frames, short items) is copied into buffers, so that a batch
-//! of thousands of short items is a few writes. A failure becomes a frame of its item; the answer itself fails only if the client
-//! goes away.
+//! Large pieces go to the socket as they lie in the cache; what is small (frames, short items) is copied into
+//! buffers, so that a batch of thousands of short items is a few writes. A failure becomes a frame of its
+//! item; the answer itself fails only if the client goes away.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::wire::{BATCH_CHUNK_BYTES_MAX, BatchFrame, BatchItem, Failure, Item, Sources, encode};
 use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
 use forebay_reservoir::{Piece, PieceStream, Tier};
+use forebay_wire::batch::{BATCH_CHUNK_BYTES_MAX, BatchFrame, BatchItem};
+use forebay_wire::{Failure, Item, Sources, encode};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use hyper::body::{Body as HttpBody, Frame};
@@ -28,7 +29,8 @@ const SMALL_BYTES: usize = 16 << 10;
 /// A buffer is sent when it has so many bytes, or when nothing more is at hand.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Context that a failure may show: what is about the request. The rest (which lake, which disk) stays in the log.
+/// Context that a failure may show: what is about the request. The rest (which lake, which disk) stays in the
+/// log.
 const SHOWN_CONTEXT: [&str; 15] = [
     "bucket",
     "key",
@@ -165,6 +167,7 @@ impl Sending {
         match piece.tier {
             Tier::Ram => self.sources.ram += piece_bytes,
             Tier::Nvme => self.sources.nvme += piece_bytes,
+            Tier::Peer => self.sources.peer += piece_bytes,
             Tier::Lake => self.sources.lake += piece_bytes,
         }
         let mut bytes = piece.bytes;

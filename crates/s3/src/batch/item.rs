@@ -1,16 +1,17 @@
 //! One item of a batch: may this key read it, which version, which bytes; then the first of them.
 //!
-//! All items of one batch that name the same object see the same metadata, asked for once, so that a thousand members of one shard
-//! cost one look and belong to one version. If the object turns out to have changed, the item asks again and starts afresh.
+//! All items of one batch that name the same object see the same metadata, asked for once, so that a thousand
+//! members of one shard cost one look and belong to one version. If the object turns out to have changed, the
+//! item starts again with the next version (`Engine::with_known_version`), and those behind it go by that one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::wire::{Item, ItemRange};
-use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result};
+use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_engine::{Engine, ObjectInfo};
 use forebay_reservoir::{Piece, PieceStream};
+use forebay_wire::{Item, ItemRange};
 use futures::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
@@ -19,9 +20,6 @@ use super::BatchRoute;
 use crate::access::AccessRules;
 use crate::context::RequestContext;
 use crate::members::MemberIndex;
-
-/// How often an item starts again because its object changed before its first byte.
-const RESTARTS_MAX: usize = 3;
 
 /// Names of members are not longer than this; a path of a file system is not either.
 const MEMBER_NAME_BYTES_MAX: usize = 4096;
@@ -87,45 +85,52 @@ impl Batch {
             let error = Error::new(Kind::Denied, "this access key has no access to this bucket");
             return Err(error.with("bucket", bucket));
         }
-        for _ in 0..RESTARTS_MAX {
-            let look = self.look(&bucket, &key);
-            let info = self.info(&look, &bucket, &key, item.version.as_deref()).await?;
-            match self.within(self.range(&item.range, &info)).await {
-                Err(error) if error.kind() == Kind::Changed => self.forget(&look, &info),
-                Err(error) => return Err(error.with("bucket", &bucket).with("key", &key)),
-                Ok(range) => return Ok(Found { item, info, range }),
-            }
-        }
-        Err(changing_too_fast(&bucket, &key))
+        let known = self.look(&bucket, &key).await?;
+        let wanted = item.version.as_deref().map(Version::new);
+        let (named, of) = (&item, &known);
+        let ranged = self
+            .engine
+            .with_known_version(of, wanted.as_ref(), |info| async move {
+                let range = self.range_in_version(named, &info).await?;
+                Ok(range.map(|range| (info, range)))
+            });
+        let (info, range) = self.within(ranged).await??;
+        self.go_by(&known, &info);
+        Ok(Found { item, info, range })
     }
 
-    /// Starts to read an item: all of it if it is not longer than `first_bytes`, else at least its first piece.
+    /// Starts to read an item: all of it if it is not longer than `first_bytes`, else at least its first
+    /// piece.
     pub(super) async fn open(
         &self,
-        mut found: Found,
+        found: Found,
         first_bytes: u64,
         share: Option<OwnedSemaphorePermit>,
     ) -> Result<Opened> {
-        for _ in 0..RESTARTS_MAX {
-            match self.start(&found, first_bytes).await {
-                Err(error) if matches!(error.kind(), Kind::Changed | Kind::NotFound) => {
-                    let look = self.look(&found.info.bucket, &found.info.key);
-                    self.forget(&look, &found.info);
-                    found = self.find(found.item).await?;
-                }
-                Err(error) => return Err(error),
-                Ok((first, rest)) => {
-                    return Ok(Opened {
-                        info: found.info,
-                        range: found.range,
-                        first,
-                        rest,
-                        _share: share,
-                    });
-                }
-            }
-        }
-        Err(changing_too_fast(&found.info.bucket, &found.info.key))
+        let wanted = found.item.version.as_deref().map(Version::new);
+        let found = &found;
+        let opened = self
+            .engine
+            .with_known_version(&found.info, wanted.as_ref(), |info| async move {
+                let range = match Arc::ptr_eq(&info, &found.info) {
+                    true => found.range,
+                    false => match self.within(self.range_in_version(&found.item, &info)).await? {
+                        Ok(range) => range,
+                        Err(no_member) => return Ok(Err(no_member)),
+                    },
+                };
+                let (first, rest) = self.start(&info, range, first_bytes).await?;
+                Ok(Ok((info, range, first, rest)))
+            });
+        let (info, range, first, rest) = opened.await??;
+        self.go_by(&found.info, &info);
+        Ok(Opened {
+            info,
+            range,
+            first,
+            rest,
+            _share: share,
+        })
     }
 
     /// The next piece, or `Timeout`.
@@ -136,11 +141,16 @@ impl Batch {
         }
     }
 
-    async fn start(&self, found: &Found, first_bytes: u64) -> Result<(VecDeque<Piece>, Option<PieceStream>)> {
-        let Some(range) = found.range else {
+    async fn start(
+        &self,
+        info: &ObjectInfo,
+        range: Option<ByteRange>,
+        first_bytes: u64,
+    ) -> Result<(VecDeque<Piece>, Option<PieceStream>)> {
+        let Some(range) = range else {
             return Ok((VecDeque::new(), None));
         };
-        let mut pieces = self.engine.read_version(&found.info, range);
+        let mut pieces = self.engine.read_version(info, range);
         let (mut first, mut come_bytes) = (VecDeque::new(), 0);
         loop {
             let Some(piece) = self.next_piece(&mut pieces).await else {
@@ -172,46 +182,35 @@ impl Batch {
         members.member_range(&self.engine, info, name).await
     }
 
-    /// The metadata that this batch goes by, in the version that is wanted.
-    async fn info(
-        &self,
-        look: &Look,
-        bucket: &BucketName,
-        key: &ObjectKey,
-        wanted: Option<&str>,
-    ) -> Result<Arc<ObjectInfo>> {
-        let ask = || self.within(async { self.engine.head(bucket, key).await.map(Arc::new) });
-        let info = match look.get_or_init(ask).await {
-            Ok(info) => info,
-            Err(error) => return Err(error.share()),
-        };
-        let Some(wanted) = wanted.filter(|wanted| *wanted != info.version.as_str()) else {
-            return Ok(Arc::clone(info));
-        };
-        // Maybe what we know is old.
-        let now = self.within(self.engine.head_now(bucket, key)).await?;
-        if now.version.as_str() == wanted {
-            return Ok(Arc::new(now));
+    /// Like [`Self::range`]; that the shard has no such member is an error inside, because it is no reason to look
+    /// at another version.
+    async fn range_in_version(&self, item: &Item, info: &ObjectInfo) -> Result<Result<Option<ByteRange>>> {
+        let range = self.range(&item.range, info).await;
+        match range.map_err(|error| error.with("bucket", &info.bucket).with("key", &info.key)) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(Err(error)),
+            range => range.map(Ok),
         }
-        let message = "the object has another version now; read it without a version, or start again";
-        let error = Error::new(Kind::Changed, message)
-            .with("bucket", bucket)
-            .with("key", key);
-        Err(error.with("version", &now.version).with("wanted", wanted))
     }
 
-    fn look(&self, bucket: &BucketName, key: &ObjectKey) -> Look {
-        let mut looks = self.looks.lock();
-        let look = looks.entry((bucket.clone(), key.clone())).or_default();
-        Arc::clone(look)
+    /// The metadata that this batch goes by; asked for by whoever needs it first.
+    async fn look(&self, bucket: &BucketName, key: &ObjectKey) -> Result<Arc<ObjectInfo>> {
+        let look = {
+            let mut looks = self.looks.lock();
+            Arc::clone(looks.entry((bucket.clone(), key.clone())).or_default())
+        };
+        let ask = || self.within(async { self.engine.head(bucket, key).await.map(Arc::new) });
+        match look.get_or_init(ask).await {
+            Ok(info) => Ok(Arc::clone(info)),
+            Err(error) => Err(error.share()),
+        }
     }
 
-    /// The version is gone: whoever comes next looks again.
-    fn forget(&self, look: &Look, info: &ObjectInfo) {
-        let mut looks = self.looks.lock();
-        let name = (info.bucket.clone(), info.key.clone());
-        if looks.get(&name).is_some_and(|current| Arc::ptr_eq(current, look)) {
-            looks.remove(&name);
+    /// Has those who come next go by the version that was found instead of the one that was known.
+    fn go_by(&self, known: &Arc<ObjectInfo>, found: &Arc<ObjectInfo>) {
+        if !Arc::ptr_eq(known, found) {
+            let name = (found.bucket.clone(), found.key.clone());
+            let look = Arc::new(OnceCell::new_with(Some(Ok(Arc::clone(found)))));
+            self.looks.lock().insert(name, look);
         }
     }
 
@@ -223,11 +222,4 @@ impl Batch {
                 Err(Error::new(Kind::Timeout, message).with("timeout_ms", self.timeout.as_millis()))
             })
     }
-}
-
-fn changing_too_fast(bucket: &BucketName, key: &ObjectKey) -> Error {
-    let message = "the object is replaced faster than it can be read; try again";
-    Error::new(Kind::Changed, message)
-        .with("bucket", bucket)
-        .with("key", key)
 }

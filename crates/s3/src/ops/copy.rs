@@ -120,7 +120,7 @@ fn target_condition(request: &Ask<CopyObjectInput>) -> S3Result<forebay_engine::
     map::write_condition(read("if-match")?.as_ref(), read("if-none-match")?.as_ref())
 }
 
-/// Whether `REPLACE` is asked for.
+/// Returns whether `REPLACE` is asked for.
 fn directive(text: Option<&str>) -> S3Result<bool> {
     match text {
         None | Some("COPY") => Ok(false),

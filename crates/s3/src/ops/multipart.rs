@@ -1,4 +1,5 @@
-//! Multipart uploads: create, upload a part, complete, abort. Listings are in `uploads.rs`, copies in `copy.rs`.
+//! Multipart uploads: create, upload a part, complete, abort. Listings are in `uploads.rs`, copies in
+//! `copy.rs`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -267,7 +268,8 @@ impl Completion {
             .await?;
         let mut sums = Vec::with_capacity(self.request.parts.len());
         for part in &self.request.parts {
-            // A part that is not there is the engine's to refuse; one without a checksum leaves the whole without.
+            // A part that is not there is the engine's to refuse; one without a checksum leaves the whole
+            // without.
             let found = stored.iter().find(|stored| stored.number == part.number);
             let sum = found.and_then(|found| {
                 let checksum = found
@@ -300,7 +302,8 @@ impl Completion {
         }))
     }
 
-    /// Algorithm and kind of the object's checksum; from the upload, or, where it was opened without, from the client.
+    /// Algorithm and kind of the object's checksum; from the upload, or, where it was opened without, from
+    /// the client.
     fn covered(&self, upload: &UploadInfo) -> Result<Option<(String, ChecksumKind)>, Failed> {
         if let Some((name, kind)) = &upload.checksum {
             let claimed = self.claimed_kind.as_deref();

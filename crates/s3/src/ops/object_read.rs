@@ -1,7 +1,7 @@
 //! `GetObject`, `HeadObject`, `GetObjectAttributes`.
 //!
-//! A GET hands the engine's pieces to the socket as they are. The first piece has been fetched and checked when
-//! the answer begins, so most errors still become a proper answer; a later one cuts the connection.
+//! A GET hands the engine's pieces to the socket as they are. The first piece has been fetched and checked
+//! when the answer begins, so most errors still become a proper answer; a later one cuts the connection.
 
 use forebay_core::{ByteRange, Kind};
 use forebay_engine::{ObjectChecksum, ObjectInfo, RangeRequest, ReadAnswer, Verdict};

@@ -110,8 +110,8 @@ async fn stream_body(
     verifier.finish()
 }
 
-/// The announced size of a body; S3 wants to know it. A client that sends an aws-chunked body in HTTP chunks has no
-/// `Content-Length`, only the length of what is inside.
+/// The announced size of a body; S3 wants to know it. A client that sends an aws-chunked body in HTTP chunks
+/// has no `Content-Length`, only the length of what is inside.
 pub(crate) fn body_bytes(content_length: Option<i64>, headers: &HeaderMap, bytes_max: u64) -> S3Result<u64> {
     let decoded = headers
         .get("x-amz-decoded-content-length")

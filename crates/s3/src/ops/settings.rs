@@ -1,6 +1,8 @@
-//! Bucket settings that tools ask for and Forebay does not have: the answers of a bucket where nothing is set.
+//! Bucket settings that tools ask for and Forebay does not have: the answers of a bucket where nothing is
+//! set.
 //!
-//! A tool that reads them goes on; one that tries to change them gets `501 NotImplemented`, never a silent yes.
+//! A tool that reads them goes on; one that tries to change them gets `501 NotImplemented`, never a silent
+//! yes.
 
 use http::StatusCode;
 use s3s::dto::*;

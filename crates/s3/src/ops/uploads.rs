@@ -1,7 +1,7 @@
 //! Listings of multipart uploads: the parts of one, and all open ones of a bucket.
 //!
-//! The engine gives all open uploads of a prefix in order; paging and grouping at a delimiter is done here by a
-//! pure function.
+//! The engine gives all open uploads of a prefix in order; paging and grouping at a delimiter is done here by
+//! a pure function.
 
 use forebay_engine::{ChecksumKind, PartInfo, UploadInfo};
 use s3s::dto::*;

@@ -4,18 +4,18 @@ use bytes::Bytes;
 use forebay_core::Kind;
 use forebay_lake::{Attributes, CopyOptions, PutOptions};
 
-use super::{Bench, full_attributes, kind_of};
+use super::{LakeFixture, full_attributes, kind_of};
 use crate::patterned;
 
-async fn put_source(bench: &Bench) -> Bytes {
+async fn put_source(fixture: &LakeFixture) -> Bytes {
     let body = patterned((2 << 20) + 3, 1);
     let options = PutOptions {
         attributes: full_attributes(),
         ..PutOptions::default()
     };
-    bench
+    fixture
         .lake
-        .put(&bench.key("from"), body.clone(), options)
+        .put(&fixture.key("from"), body.clone(), options)
         .await
         .unwrap();
     body
@@ -28,113 +28,117 @@ fn plain_text() -> Attributes {
     }
 }
 
-pub(super) async fn copy_keeps_bytes_and_attributes(bench: Bench) {
-    let body = put_source(&bench).await;
-    let receipt = bench
+pub(super) async fn copy_keeps_bytes_and_attributes(fixture: LakeFixture) {
+    let body = put_source(&fixture).await;
+    let receipt = fixture
         .lake
-        .copy(&bench.key("from"), &bench.key("deep/to"), CopyOptions::default())
+        .copy(
+            &fixture.key("from"),
+            &fixture.key("deep/to"),
+            CopyOptions::default(),
+        )
         .await
         .unwrap();
-    assert!(bench.read("deep/to").await == body && bench.read("from").await == body);
-    let head = bench.lake.head(&bench.key("deep/to")).await.unwrap();
+    assert!(fixture.read("deep/to").await == body && fixture.read("from").await == body);
+    let head = fixture.lake.head(&fixture.key("deep/to")).await.unwrap();
     assert_eq!(head.version, receipt.version);
-    if bench.traits.attributes {
+    if fixture.traits.attributes {
         assert_eq!(head.attributes, full_attributes());
     }
-    if bench.traits.exact_etags {
+    if fixture.traits.exact_etags {
         assert_eq!(
             head.version,
-            bench.lake.head(&bench.key("from")).await.unwrap().version
+            fixture.lake.head(&fixture.key("from")).await.unwrap().version
         );
     }
 }
 
-pub(super) async fn copy_replaces_attributes(bench: Bench) {
-    if !bench.traits.copy_options {
+pub(super) async fn copy_replaces_attributes(fixture: LakeFixture) {
+    if !fixture.traits.copy_options {
         return;
     }
-    let body = put_source(&bench).await;
+    let body = put_source(&fixture).await;
     let options = CopyOptions {
         attributes: Some(plain_text()),
         ..CopyOptions::default()
     };
-    bench
+    fixture
         .lake
-        .copy(&bench.key("from"), &bench.key("to"), options)
+        .copy(&fixture.key("from"), &fixture.key("to"), options)
         .await
         .unwrap();
-    assert!(bench.read("to").await == body);
+    assert!(fixture.read("to").await == body);
     assert_eq!(
-        bench.lake.head(&bench.key("to")).await.unwrap().attributes,
+        fixture.lake.head(&fixture.key("to")).await.unwrap().attributes,
         plain_text()
     );
     assert_eq!(
-        bench.lake.head(&bench.key("from")).await.unwrap().attributes,
+        fixture.lake.head(&fixture.key("from")).await.unwrap().attributes,
         full_attributes()
     );
 }
 
-pub(super) async fn copy_onto_itself_changes_attributes(bench: Bench) {
-    if !bench.traits.copy_options {
+pub(super) async fn copy_onto_itself_changes_attributes(fixture: LakeFixture) {
+    if !fixture.traits.copy_options {
         return;
     }
-    let body = put_source(&bench).await;
+    let body = put_source(&fixture).await;
     let options = CopyOptions {
         attributes: Some(plain_text()),
         ..CopyOptions::default()
     };
-    bench
+    fixture
         .lake
-        .copy(&bench.key("from"), &bench.key("from"), options)
+        .copy(&fixture.key("from"), &fixture.key("from"), options)
         .await
         .unwrap();
-    assert!(bench.read("from").await == body);
+    assert!(fixture.read("from").await == body);
     assert_eq!(
-        bench.lake.head(&bench.key("from")).await.unwrap().attributes,
+        fixture.lake.head(&fixture.key("from")).await.unwrap().attributes,
         plain_text()
     );
 }
 
-pub(super) async fn copy_of_nothing_is_not_found(bench: Bench) {
-    let result = bench
+pub(super) async fn copy_of_nothing_is_not_found(fixture: LakeFixture) {
+    let result = fixture
         .lake
-        .copy(&bench.key("absent"), &bench.key("to"), CopyOptions::default())
+        .copy(&fixture.key("absent"), &fixture.key("to"), CopyOptions::default())
         .await;
     assert_eq!(kind_of(result), Some(Kind::NotFound));
-    assert!(bench.is_absent("to").await);
+    assert!(fixture.is_absent("to").await);
 }
 
-pub(super) async fn copy_of_another_version_is_changed(bench: Bench) {
-    if !bench.traits.copy_options {
+pub(super) async fn copy_of_another_version_is_changed(fixture: LakeFixture) {
+    if !fixture.traits.copy_options {
         return;
     }
-    let old = bench.put("from", "old").await.version;
-    let new = bench.put("from", "new").await.version;
+    let old = fixture.put("from", "old").await.version;
+    let new = fixture.put("from", "new").await.version;
     let pinned = |version| CopyOptions {
         if_match: Some(version),
         ..CopyOptions::default()
     };
-    let result = bench
+    let result = fixture
         .lake
-        .copy(&bench.key("from"), &bench.key("to"), pinned(old))
+        .copy(&fixture.key("from"), &fixture.key("to"), pinned(old))
         .await;
     assert_eq!(kind_of(result), Some(Kind::Changed));
-    assert!(bench.is_absent("to").await);
-    bench
+    assert!(fixture.is_absent("to").await);
+    fixture
         .lake
-        .copy(&bench.key("from"), &bench.key("to"), pinned(new))
+        .copy(&fixture.key("from"), &fixture.key("to"), pinned(new))
         .await
         .unwrap();
-    assert_eq!(bench.read("to").await, "new");
+    assert_eq!(fixture.read("to").await, "new");
 }
 
-pub(super) async fn copy_overwrites(bench: Bench) {
-    bench.put("from", "source").await;
-    bench.put("to", "old target").await;
-    bench
+pub(super) async fn copy_overwrites(fixture: LakeFixture) {
+    fixture.put("from", "source").await;
+    fixture.put("to", "old target").await;
+    fixture
         .lake
-        .copy(&bench.key("from"), &bench.key("to"), CopyOptions::default())
+        .copy(&fixture.key("from"), &fixture.key("to"), CopyOptions::default())
         .await
         .unwrap();
-    assert_eq!(bench.read("to").await, "source");
+    assert_eq!(fixture.read("to").await, "source");
 }

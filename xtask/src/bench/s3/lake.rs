@@ -1,4 +1,4 @@
-//! What reads cost the lake, counted on the lake's side: SeaweedFS behind a relay that counts.
+//! Cost of reads for the lake, counted on the lake's side: SeaweedFS behind a relay that counts.
 
 use std::net::SocketAddr;
 use std::thread;

@@ -12,14 +12,14 @@ use crate::bench::put;
 use crate::bench::sign::Body;
 
 const BUCKET: &str = "bench-bucket";
-/// What must be on NVMe before the restart.
+/// Bytes that must be on NVMe before the restart.
 const PAGES: usize = 100_000;
 /// More objects than that, because some of their pages stay in RAM.
 const OBJECTS: usize = 106_000;
 /// A page goes to NVMe when it leaves RAM and the disk keeps up, so filling takes more than one pass.
 const PASSES_MAX: usize = 10;
 const PAGE_BYTES: u64 = 16 * KIB;
-/// How many of them are read to find the hit rate.
+/// Number of them that are read to find the hit rate.
 const PROBES: usize = 20_000;
 
 pub(super) fn run(world: &World<'_>, page: &mut Page) -> Result<()> {

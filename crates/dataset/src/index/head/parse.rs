@@ -1,4 +1,5 @@
-//! Reads the header, the table of sections and the row of a shard; every number is compared before it is used.
+//! Reads the header, the table of sections and the row of a shard; every number is compared before it is
+//! used.
 
 use std::ops::Range;
 
@@ -12,7 +13,7 @@ use crate::index::bytes::Cursor;
 use crate::index::piece::damaged;
 use crate::shard::{Codec, Format, Layout};
 
-/// What the header says.
+/// Fields of the header.
 pub(super) struct Header {
     pub(super) samples: u64,
     pub(super) shards: u32,
@@ -58,7 +59,8 @@ pub(super) fn header(bytes: &[u8]) -> Result<Header> {
     read().ok_or_else(damaged)
 }
 
-/// Where the sections before the pieces lie, each with its CRC checked: dataset, shards, pieces' table, names.
+/// Returns where the sections before the pieces lie, each with its CRC checked: dataset, shards, pieces'
+/// table, names.
 pub(super) fn sections(bytes: &[u8], header: &Header) -> Result<[Range<usize>; 4]> {
     let table_bytes = SECTIONS.len() * SECTION_BYTES;
     let table = bytes

@@ -1,7 +1,8 @@
 //! Collects samples and writes them as one piece.
 //!
-//! Numbers are kept as they come and narrowed when the piece is closed, which is after [`PIECE_SAMPLES_MAX`] samples or when fields or
-//! strings become many; memory is therefore bounded (some tens of megabytes) however large the shard is.
+//! Numbers are kept as they come and narrowed when the piece is closed, which is after [`PIECE_SAMPLES_MAX`]
+//! samples or when fields or strings become many; memory is therefore bounded (some tens of megabytes)
+//! however large the shard is.
 
 use std::collections::HashMap;
 
@@ -92,7 +93,8 @@ impl PieceBuilder {
             || self.heap_bytes >= HEAP_BYTES_MAX
     }
 
-    /// Takes the next sample. Errors: `InvalidInput` for names that are too long or values that do not fit the columns.
+    /// Takes the next sample. Errors: `InvalidInput` for names that are too long or values that do not fit
+    /// the columns.
     pub(in crate::index) fn add(&mut self, sample: &SampleRecord<'_>) -> Result<()> {
         check(sample, &self.specs)?;
         let start = sample.fields.first().map_or(0, |field| field.offset);
@@ -136,7 +138,8 @@ impl PieceBuilder {
         Ok(number)
     }
 
-    /// Whether all rows have the same fields in the same order: those of the first, which are then `names`.
+    /// Returns whether all rows have the same fields in the same order: those of the first, which are then
+    /// `names`.
     fn is_uniform(&self) -> bool {
         let width = self.names.len();
         let mut start = 0;

@@ -1,7 +1,7 @@
 //! Names of encodings, and arrays: `ndarray`, `ndarray:dtype`, `ndarray:dtype:shape`.
 //!
-//! What an array's name does not say stands in front of its values: a byte for the type, then a byte with the number of dimensions and the
-//! width of each, then the dimensions.
+//! A header in front of the values says what an array's name does not: a byte for the type, then a byte with
+//! the number of dimensions and the width of each, then the dimensions.
 
 use std::fmt;
 

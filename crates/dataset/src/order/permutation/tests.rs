@@ -1,5 +1,5 @@
-//! Bijection at every size, and uniformity by chi-square at fixed keys. The bounds lie five standard deviations above the mean, so
-//! only a broken network passes them, and always the same way.
+//! Bijection at every size, and uniformity by chi-square at fixed keys. The bounds lie five standard
+//! deviations above the mean, so only a broken network passes them, and always the same way.
 
 use super::super::key::Purpose;
 use super::*;

@@ -48,7 +48,7 @@ proptest! {
         let equal: Vec<(u64, f64)> = sources.iter().map(|(samples, _)| (*samples, 1.0)).collect();
         let restarted = mix(&equal, Stop::Forever);
         for position in (0..=samples).step_by(7) {
-            let state = State::from_json(&whole.state(epoch, position).to_json()).unwrap();
+            let state = OrderState::from_json(&whole.state(epoch, position).to_json()).unwrap();
             let mut cursor = restarted.resume(&state).unwrap().cursor(state.epoch);
             let left: Vec<_> = (state.position..samples).map(|position| cursor.at(position).unwrap()).collect();
             prop_assert_eq!(&left, &sequence[position as usize..]);

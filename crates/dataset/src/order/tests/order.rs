@@ -1,4 +1,5 @@
-//! One epoch: each sample once, both directions, filters, parts, mixing, and a definition that does not change.
+//! One epoch: each sample once, both directions, filters, parts, mixing, and a definition that does not
+//! change.
 
 use std::collections::BTreeSet;
 
@@ -138,7 +139,8 @@ const SMALL_WINDOW: [u64; 8] = [15, 240, 260, 205, 68, 180, 213, 231];
 
 #[test]
 fn the_definition_of_the_order_does_not_change() {
-    // Whoever changes these numbers breaks the resuming of every run: raise STATE_VERSION and keep the old definition.
+    // Whoever changes these numbers breaks the resuming of every run: raise STATE_VERSION and keep the old
+    // definition.
     let first = |shuffle| {
         plan(&[100, 50, 150], shuffle)
             .epoch(2)

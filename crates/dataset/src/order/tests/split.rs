@@ -2,10 +2,15 @@
 
 use super::*;
 
+/// All batches of a rank.
+fn batches(split: Split) -> impl Iterator<Item = Batch> {
+    (0..).map_while(move |step| split.batch(step))
+}
+
 /// The positions that a rank takes, step by step.
 fn steps(samples: u64, start: u64, ranks: Ranks) -> Vec<Vec<u64>> {
     let split = Split::new(Some(samples), start, ranks).unwrap();
-    split.batches().map(|batch| batch.positions().collect()).collect()
+    batches(split).map(|batch| batch.positions().collect()).collect()
 }
 
 fn tails() -> impl Strategy<Value = Tail> {
@@ -22,7 +27,7 @@ proptest! {
         let mut own = 0;
         for rank in 0..world {
             let split = Split::new(Some(samples), start, Ranks { rank, world, batch, tail }).unwrap();
-            let batches: Vec<Batch> = split.batches().collect();
+            let batches: Vec<Batch> = batches(split).collect();
             prop_assert_eq!(Some(batches.len() as u64), split.steps());
             prop_assert!(batches.iter().all(|it| it.positions().count() as u64 == batch));
             own += batches.iter().map(|it| it.own().end - it.own().start).sum::<u64>();
@@ -56,19 +61,6 @@ proptest! {
             prop_assert_eq!(&together, expected);
         }
         prop_assert!(ranks.iter().all(|rank| rank.len() == alone.len()));
-    }
-
-    #[test]
-    fn workers_in_turn_give_the_order_of_the_rank(
-        samples in 0_u64..300, batch in 1_u64..6, workers in 1_u64..7, tail in tails(), done in 0_u64..40,
-    ) {
-        let split = Split::new(Some(samples), 0, Ranks { rank: 1, world: 2, batch, tail }).unwrap();
-        let mut each: Vec<_> = (0..workers).map(|worker| split.worker_batches(worker, workers).unwrap()).collect();
-        let mut turns = (0..workers as usize).cycle();
-        let together: Vec<Batch> = std::iter::from_fn(|| each[turns.next()?].next()).collect();
-        prop_assert_eq!(together, split.batches().collect::<Vec<_>>());
-        let handed_over: Vec<u64> = (0..workers).map(|worker| (done + workers - 1 - worker) / workers).collect();
-        prop_assert_eq!(Split::steps_of_workers(&handed_over).unwrap(), done);
     }
 }
 
@@ -129,19 +121,4 @@ fn wrong_ranks_workers_and_starts_are_refused() {
         Kind::InvalidInput
     );
     assert_eq!(split(Some(9), 10, 0, 1, 1).unwrap_err().kind(), Kind::OutOfRange);
-    let good = Split::new(
-        Some(9),
-        0,
-        Ranks {
-            rank: 0,
-            world: 1,
-            batch: 1,
-            tail: Tail::Drop,
-        },
-    )
-    .unwrap();
-    assert!(good.worker_batches(2, 2).is_err());
-    assert!(Split::steps_of_workers(&[3, 1]).is_err());
-    assert!(Split::steps_of_workers(&[1, 2]).is_err());
-    assert_eq!(Split::steps_of_workers(&[]).unwrap(), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What all ranks see from a position on, in the order of steps; padding left out.
+/// Returns what all ranks see from a position on, in the order of steps; padding left out.
 fn rest(order: &Order, start: u64, world: u64, batch: u64, tail: Tail) -> Vec<u64> {
     let ranks = |rank| Ranks {
         rank,
@@ -30,7 +30,7 @@ proptest! {
         // Another process, started with other options on the same data.
         let restarted = plan.with_options(other).unwrap();
         for position in 0..=plan.epoch_samples() {
-            let state = State::from_json(&plan.state(epoch, position).to_json()).unwrap();
+            let state = OrderState::from_json(&plan.state(epoch, position).to_json()).unwrap();
             let order = restarted.resume(&state).unwrap().epoch(state.epoch);
             let left = &whole[position as usize..];
             prop_assert_eq!(&rest(&order, state.position, world, batch, Tail::Pad), left);
@@ -51,7 +51,7 @@ proptest! {
         state.sources[0].seed = seed;
         state.sources[0].shuffle = Shuffle::Window(Window { span, runs_min: runs_min >> (shift / 2) });
         state.sources[0].epoch_samples = take;
-        if let Ok(resumed) = plan.resume(&State::from_json(&state.to_json()).unwrap()) {
+        if let Ok(resumed) = plan.resume(&OrderState::from_json(&state.to_json()).unwrap()) {
             let order = resumed.epoch(state.epoch);
             for (position, sample) in all(&order).into_iter().enumerate() {
                 prop_assert_eq!(order.position_of(sample), Some(position as u64));
@@ -118,16 +118,18 @@ fn states_that_are_not_ours_are_refused() {
     state.version = 2;
     assert_eq!(plan.resume(&state).unwrap_err().kind(), Kind::Unsupported);
     assert_eq!(
-        State::from_json(&state.to_json()).unwrap_err().kind(),
+        OrderState::from_json(&state.to_json()).unwrap_err().kind(),
         Kind::Unsupported
     );
     assert_eq!(
-        State::from_json("{\"version\":9,\"new\":1}").unwrap_err().kind(),
+        OrderState::from_json("{\"version\":9,\"new\":1}")
+            .unwrap_err()
+            .kind(),
         Kind::Unsupported
     );
     for text in ["", "{}", "[]", "{\"version\":1}", "{\"version\":\"1\"}"] {
         assert_eq!(
-            State::from_json(text).unwrap_err().kind(),
+            OrderState::from_json(text).unwrap_err().kind(),
             Kind::InvalidInput,
             "{text}"
         );
@@ -136,7 +138,7 @@ fn states_that_are_not_ours_are_refused() {
         "\"none\"",
         "{\"window\":{\"span\":{\"samples\":0},\"runs_min\":0}}",
     );
-    let hostile = State::from_json(&hostile).unwrap();
+    let hostile = OrderState::from_json(&hostile).unwrap();
     assert_eq!(plan.resume(&hostile).unwrap_err().kind(), Kind::InvalidInput);
 }
 

@@ -1,4 +1,4 @@
-//! Which shard is needed when.
+//! Next uses of shards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,24 +46,6 @@ proptest! {
                 prop_assert!(uses.iter().any(used));
             }
             prop_assert!(uses.iter().all(|it| it.piece.shard == shard));
-            prop_assert_eq!(order.first_use(shard), uses.first().map(|it| it.positions.clone()));
         }
     }
-}
-
-#[test]
-fn the_next_use_may_lie_in_the_next_epoch() {
-    let plan = plan(&[100; 10], Shuffle::Window(Window::samples(100).whole_shards()));
-    let (now, next) = (plan.epoch(0), plan.epoch(1));
-    for shard in 0..10 {
-        let here = now.first_use(shard).unwrap();
-        assert_eq!(now.next_use(&next, shard, 0), Some(here.start));
-        assert_eq!(now.next_use(&next, shard, here.start + 3), Some(0));
-        let there = next.first_use(shard).unwrap();
-        assert_eq!(
-            now.next_use(&next, shard, here.end),
-            Some(1000 - here.end + there.start)
-        );
-    }
-    assert_eq!(now.next_use(&next, 10, 0), None);
 }

@@ -1,16 +1,17 @@
-//! Brotli (RFC 7932), one stream with a window of at most 16 MiB; the larger windows that are no part of the standard are refused.
-//! It has no checksum: what is changed in the middle is seen by the format inside, or by the hashes of an `index.json`.
+//! Brotli (RFC 7932), one stream with a window of at most 16 MiB; the larger windows that are no part of the
+//! standard are refused. It has no checksum: what is changed in the middle is seen by the format inside, or
+//! by the hashes of an `index.json`.
 
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use forebay_core::Result;
 
 use super::damaged;
 
-type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
+type DecoderState = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
 /// A decoder of one stream.
 pub(super) struct Brotli {
-    state: Box<State>,
+    state: Box<DecoderState>,
     is_whole: bool,
 }
 

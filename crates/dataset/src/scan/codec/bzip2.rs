@@ -1,4 +1,5 @@
-//! bzip2, several streams one after the other. Blocks have checksums, so a cut or changed stream is always seen. Memory: 4 MiB.
+//! bzip2, several streams one after the other. Blocks have checksums, so a cut or changed stream is always
+//! seen. Memory: 4 MiB.
 
 use bzip2::{Decompress, Status};
 use forebay_core::Result;

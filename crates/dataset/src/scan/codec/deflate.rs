@@ -1,7 +1,8 @@
-//! gzip (RFC 1952, several members one after the other) and zlib, from flate2's raw decoder and a little framing.
+//! gzip (RFC 1952, several members one after the other) and zlib, from flate2's raw decoder and a little
+//! framing.
 //!
-//! flate2's own gzip writer takes a header that is cut for the end of the stream, and lets output grow with its input; both are
-//! reasons to have the framing here.
+//! flate2's own gzip writer takes a header that is cut for the end of the stream, and lets output grow with
+//! its input; both are reasons to have the framing here.
 
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use forebay_core::{Error, Kind, Result};
@@ -17,7 +18,7 @@ const TRAILER_BYTES: usize = 8;
 pub(super) struct Deflate {
     inflate: Decompress,
     is_gzip: bool,
-    state: State,
+    state: DeflateState,
     header: Header,
     /// Bytes of a trailer that have come.
     carry: Vec<u8>,
@@ -25,7 +26,7 @@ pub(super) struct Deflate {
     members: u64,
 }
 
-enum State {
+enum DeflateState {
     Header,
     Body,
     Trailer,
@@ -38,7 +39,7 @@ impl Deflate {
         Self {
             inflate: Decompress::new(false),
             is_gzip: true,
-            state: State::Header,
+            state: DeflateState::Header,
             header: Header::default(),
             carry: Vec::new(),
             crc: Crc::new(),
@@ -50,15 +51,15 @@ impl Deflate {
         Self {
             inflate: Decompress::new(true),
             is_gzip: false,
-            state: State::Body,
+            state: DeflateState::Body,
             ..Self::gzip()
         }
     }
 
     pub(super) fn is_whole(&self) -> bool {
         match self.state {
-            State::Header => self.header.bytes == 0 && self.members > 0,
-            State::Padding => true,
+            DeflateState::Header => self.header.bytes == 0 && self.members > 0,
+            DeflateState::Padding => true,
             _ => false,
         }
     }
@@ -71,22 +72,22 @@ impl Deflate {
     ) -> Result<()> {
         loop {
             match self.state {
-                State::Header if bytes.is_empty() => return Ok(()),
-                State::Header if self.members > 0 && self.header.bytes == 0 && bytes[0] == 0 => {
-                    self.state = State::Padding;
+                DeflateState::Header if bytes.is_empty() => return Ok(()),
+                DeflateState::Header if self.members > 0 && self.header.bytes == 0 && bytes[0] == 0 => {
+                    self.state = DeflateState::Padding;
                 }
-                State::Header => {
+                DeflateState::Header => {
                     if !self.take_header(&mut bytes)? {
                         return Ok(());
                     }
                 }
-                State::Body => {
+                DeflateState::Body => {
                     let is_hungry = self.take_body(&mut bytes, out, hand_on)?;
                     if is_hungry && bytes.is_empty() {
                         return Ok(());
                     }
                 }
-                State::Trailer => {
+                DeflateState::Trailer => {
                     let missing = (TRAILER_BYTES - self.carry.len()).min(bytes.len());
                     self.carry.extend_from_slice(&bytes[..missing]);
                     bytes = &bytes[missing..];
@@ -95,8 +96,8 @@ impl Deflate {
                     }
                     self.take_trailer()?;
                 }
-                State::Padding if bytes.iter().all(|byte| *byte == 0) => return Ok(()),
-                State::Padding => return Err(damaged("there are bytes behind the end of the stream")),
+                DeflateState::Padding if bytes.iter().all(|byte| *byte == 0) => return Ok(()),
+                DeflateState::Padding => return Err(damaged("there are bytes behind the end of the stream")),
             }
         }
     }
@@ -109,7 +110,7 @@ impl Deflate {
                 self.header = Header::default();
                 self.crc.reset();
                 self.inflate.reset(false);
-                self.state = State::Body;
+                self.state = DeflateState::Body;
                 return Ok(true);
             }
         }
@@ -136,8 +137,8 @@ impl Deflate {
         }
         hand_on(plain)?;
         match status {
-            Status::StreamEnd if self.is_gzip => self.state = State::Trailer,
-            Status::StreamEnd => self.state = State::Padding,
+            Status::StreamEnd if self.is_gzip => self.state = DeflateState::Trailer,
+            Status::StreamEnd => self.state = DeflateState::Padding,
             Status::BufError if read == 0 && written == 0 && !bytes.is_empty() => {
                 return Err(damaged("the decoder is stuck"));
             }
@@ -153,22 +154,23 @@ impl Deflate {
         }
         self.carry.clear();
         self.members += 1;
-        self.state = State::Header;
+        self.state = DeflateState::Header;
         Ok(())
     }
 }
 
-/// A gzip header of which some bytes have come. None are kept: each is looked at once, however long a name is.
+/// A gzip header of which some bytes have come. None are kept: each is looked at once, however long a name
+/// is.
 #[derive(Default)]
 struct Header {
     bytes: usize,
     flags: u8,
-    part: Part,
+    part: HeaderField,
 }
 
-/// What the next byte of a header belongs to; those that the flags do not name are passed over.
+/// Field that the next byte of a header belongs to; those that the flags do not name are passed over.
 #[derive(Clone, Copy, Default)]
-enum Part {
+enum HeaderField {
     /// Magic, method, flags, time, kind of machine: ten bytes.
     #[default]
     Fixed,
@@ -196,31 +198,31 @@ impl Header {
         }
         self.bytes += 1;
         let next = match self.part {
-            Part::Fixed if self.bytes < 10 => Part::Fixed,
-            Part::Fixed => Part::ExtraLow,
-            Part::ExtraLow => Part::ExtraHigh(byte),
-            Part::ExtraHigh(low) => Part::Extra(u16::from_le_bytes([low, byte])),
-            Part::Extra(left) => Part::Extra(left.saturating_sub(1)),
-            Part::Name if byte != 0 => Part::Name,
-            Part::Name => Part::Comment,
-            Part::Comment if byte != 0 => Part::Comment,
-            Part::Comment => Part::Crc(2),
-            Part::Crc(left) => Part::Crc(left.saturating_sub(1)),
-            Part::Complete => Part::Complete,
+            HeaderField::Fixed if self.bytes < 10 => HeaderField::Fixed,
+            HeaderField::Fixed => HeaderField::ExtraLow,
+            HeaderField::ExtraLow => HeaderField::ExtraHigh(byte),
+            HeaderField::ExtraHigh(low) => HeaderField::Extra(u16::from_le_bytes([low, byte])),
+            HeaderField::Extra(left) => HeaderField::Extra(left.saturating_sub(1)),
+            HeaderField::Name if byte != 0 => HeaderField::Name,
+            HeaderField::Name => HeaderField::Comment,
+            HeaderField::Comment if byte != 0 => HeaderField::Comment,
+            HeaderField::Comment => HeaderField::Crc(2),
+            HeaderField::Crc(left) => HeaderField::Crc(left.saturating_sub(1)),
+            HeaderField::Complete => HeaderField::Complete,
         };
         self.part = self.present(next);
-        Ok(matches!(self.part, Part::Complete))
+        Ok(matches!(self.part, HeaderField::Complete))
     }
 
     /// This part or the first one behind it that is there.
-    fn present(&self, part: Part) -> Part {
+    fn present(&self, part: HeaderField) -> HeaderField {
         let has = |flag: u8| self.flags & flag != 0;
         match part {
-            Part::ExtraLow if !has(4) => self.present(Part::Name),
-            Part::Extra(0) => self.present(Part::Name),
-            Part::Name if !has(8) => self.present(Part::Comment),
-            Part::Comment if !has(16) => self.present(Part::Crc(2)),
-            Part::Crc(left) if !has(2) || left == 0 => Part::Complete,
+            HeaderField::ExtraLow if !has(4) => self.present(HeaderField::Name),
+            HeaderField::Extra(0) => self.present(HeaderField::Name),
+            HeaderField::Name if !has(8) => self.present(HeaderField::Comment),
+            HeaderField::Comment if !has(16) => self.present(HeaderField::Crc(2)),
+            HeaderField::Crc(left) if !has(2) || left == 0 => HeaderField::Complete,
             other => other,
         }
     }

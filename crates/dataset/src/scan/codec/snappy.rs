@@ -1,13 +1,15 @@
-//! Snappy without a frame, as python-snappy's `compress` writes it: the length of all, then literals and copies of what came before.
+//! Snappy without a frame, as python-snappy's `compress` writes it: the length of all, then literals and
+//! copies of what came before.
 //!
-//! The crate `snap` wants such a stream in one piece. Writers look back 64 KiB at most, so here a window of that size is all that is kept; a stream that
-//! reaches further back is refused. There is no checksum; only the length is checked.
+//! The crate `snap` wants such a stream in one piece. Writers look back 64 KiB at most, so here a window of
+//! that size is all that is kept; a stream that reaches further back is refused. There is no checksum; only
+//! the length is checked.
 
 use forebay_core::{Error, Kind, Result};
 
 use super::{OUT_BYTES, damaged};
 
-/// How far back a copy may reach.
+/// Distance that a copy may reach back.
 const WINDOW_BYTES: usize = 64 << 10;
 /// The longest tag with what belongs to it, and the longest length in front.
 const HEAD_BYTES_MAX: usize = 5;

@@ -1,7 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-/// What `plain` gives, compressed in Python by Brotli 1.2, bz2 and python-snappy 0.7, as mosaicml-streaming calls them.
+/// Output of `plain`, compressed in Python by Brotli 1.2, bz2 and python-snappy 0.7, as mosaicml-streaming
+/// calls them.
 const BROTLI: &str = "1bd70300c4d24d5fa39a6a04377e6105c210e0ffdf1bd8b08fba9b0dad3309bf740a3ca1fdd15bb4a1a7db64c8e808cf30b509fd7ce7\
     3dcfbeaf7d3256bffe75022480c9501af84612b13190ae0894fb7eb4673118efca47b439e15e1d0aa348b329cbe9b4fc4ca2e30d4770\
     62184b3a4f6c7d122b8b3e29358b3b336936696ed282a4459159929a51115a7922b42a8b90ee6514b2a164de6b14ea9f749eeea851e5\
@@ -83,7 +84,8 @@ fn several_streams_of_bzip2_are_one() {
 #[test]
 fn a_snappy_stream_says_no_more_than_it_has() {
     for (bytes, kind) in [
-        // Nothing but a length; a length that never ends; more than the length; a copy before the first byte, of offset 0, from too far back.
+        // Nothing but a length; a length that never ends; more than the length; a copy before the first byte,
+        // of offset 0, from too far back.
         (&[5][..], Kind::Corrupt),
         (&[0xff; 6], Kind::Corrupt),
         (&[1, 4, b'a', b'b'], Kind::Corrupt),

@@ -43,27 +43,93 @@ fn ten_gigabytes_in_a_small_file_are_refused() {
     }
 }
 
-#[test]
-fn an_archive_that_is_cut_anywhere_but_behind_a_member_is_damaged() {
+/// Three members of these contents, padded; without the end mark.
+fn three_members() -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut ends = Vec::new();
     for (name, size, content) in [("a.cls", b"1\0", 1), ("a.bin", b"7\0", 7), ("b.bin", b"0\0", 0)] {
         bytes.extend(header(name, b'0', size));
         bytes.resize(bytes.len() + content, b'x');
         bytes.resize(bytes.len().next_multiple_of(512), 0);
-        ends.push(bytes.len());
     }
-    for cut in 1..bytes.len() {
-        let found = scan(&bytes[..cut]);
-        match ends.iter().position(|end| *end == cut) {
-            Some(member) => assert_eq!(found.unwrap().len(), member + 1, "{cut}"),
-            None => assert!(found.is_err(), "{cut}"),
+    bytes
+}
+
+/// Members of an archive that says it is whole.
+fn scan_whole(bytes: &[u8]) -> Result<usize> {
+    let mut scanner = TarScanner::new(bytes.len() as u64);
+    let mut members = 0;
+    scanner.push(0, bytes, |_| {
+        members += 1;
+        Ok(())
+    })?;
+    scanner.finish()?;
+    let mut streamed = TarScanner::new(u64::MAX);
+    for (start, chunk) in bytes.chunks(100).enumerate() {
+        streamed.push(start as u64 * 100, chunk, |_| Ok(()))?;
+    }
+    streamed.end_at(bytes.len() as u64)?;
+    streamed.finish()?;
+    Ok(members)
+}
+
+#[test]
+fn an_archive_that_is_cut_before_its_end_mark_is_damaged() {
+    let mut bytes = three_members();
+    let members_end = bytes.len();
+    bytes.resize(members_end + 10240, 0);
+    for cut in (1..members_end + 512).chain([0]) {
+        let error = scan_whole(&bytes[..cut]).unwrap_err();
+        let kind = if (1..512).contains(&cut) {
+            Kind::InvalidInput
+        } else {
+            Kind::Corrupt
+        };
+        assert_eq!(error.kind(), kind, "{cut}");
+    }
+    for whole in [512, 1024, 10240] {
+        assert_eq!(scan_whole(&bytes[..members_end + whole]).unwrap(), 3);
+    }
+}
+
+#[test]
+fn a_hole_is_damage_wherever_it_covers_a_header() {
+    let mut bytes = three_members();
+    let members_end = bytes.len();
+    bytes.resize(members_end + 1024, 0);
+    // The last header alone cannot be told from padding, and neither can what nobody wrote.
+    for hole in (0..members_end - 512).step_by(512) {
+        let mut holed = bytes.clone();
+        holed[hole..hole + 512].fill(0);
+        let covers_content = hole == 512 || hole == 3 * 512;
+        match scan_whole(&holed) {
+            Ok(members) => assert!(covers_content && members == 3, "{hole}"),
+            Err(error) => assert_eq!(error.kind(), Kind::Corrupt, "{hole}"),
         }
-        let mut streamed = TarScanner::new(u64::MAX);
-        let pushed = streamed.push(0, &bytes[..cut], |_| Ok(()));
-        let found = pushed.and_then(|()| streamed.end_at(cut as u64));
-        assert_eq!(found.is_ok(), ends.contains(&cut), "{cut}");
     }
+}
+
+#[test]
+fn data_behind_the_end_mark_is_damage_with_its_offset() {
+    let mut bytes = three_members();
+    let members_end = bytes.len();
+    bytes.resize(members_end + 1024, 0);
+    bytes.extend(three_members());
+    bytes.resize(bytes.len() + 1024, 0);
+    let error = scan_whole(&bytes).unwrap_err();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(
+        error.to_string().contains(&(members_end + 1024).to_string()),
+        "{error}"
+    );
+}
+
+#[test]
+fn more_zeros_than_padding_are_a_hole() {
+    let mut bytes = three_members();
+    bytes.resize(bytes.len() + TRAILER_BYTES_MAX as usize, 0);
+    assert_eq!(scan_whole(&bytes).unwrap(), 3);
+    bytes.resize(bytes.len() + 512, 0);
+    assert_eq!(scan_whole(&bytes).unwrap_err().kind(), Kind::Corrupt);
 }
 
 #[test]
@@ -128,14 +194,6 @@ fn no_bytes_are_an_empty_archive() {
 }
 
 #[test]
-fn what_lies_behind_the_end_is_not_looked_at() {
-    let mut bytes = header("a", b'0', b"0");
-    bytes.resize(1024, 0);
-    bytes.extend_from_slice(&[0xff; 700]);
-    assert_eq!(scan(&bytes).unwrap().len(), 1);
-}
-
-#[test]
 fn a_gap_before_pushed_bytes_is_the_callers_fault() {
     let mut scanner = TarScanner::new(4096);
     assert_eq!(
@@ -160,7 +218,8 @@ proptest! {
         let _ = scan(&bytes);
     }
 
-    /// Headers whose checksums are right and whose fields are anything, so that the parser behind them is reached.
+    /// Headers whose checksums are right and whose fields are anything, so that the parser behind them is
+    /// reached.
     #[test]
     fn garbage_under_right_checksums_never_panics(
         blocks in proptest::collection::vec(

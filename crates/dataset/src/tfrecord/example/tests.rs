@@ -60,7 +60,8 @@ fn floats_unpacked(numbers: &[f32]) -> Vec<u8> {
     field(2, &each.collect::<Vec<u8>>())
 }
 
-/// What `tf.train.Example` with `{"label": [7], "name": [b"ab"]}` serialises to, written out by hand from the wire format.
+/// Serialised `tf.train.Example` with `{"label": [7], "name": [b"ab"]}`, written out by hand from the
+/// wire format.
 const GOLDEN: &[u8] =
     b"\x0a\x1f\x0a\x0e\x0a\x05label\x12\x05\x1a\x03\x0a\x01\x07\x0a\x0d\x0a\x04name\x12\x05\x0a\x03\x0a\x01a";
 

@@ -17,7 +17,7 @@ use crate::nvme::record::{PageRecord, Record};
 use crate::nvme::space::{Run, Space};
 use crate::{ObjectId, ObjectVersion, PageKey};
 
-/// Who claims the units from some address on.
+/// The claimant of the units from some address on.
 #[derive(Debug, Clone, Copy)]
 struct Claim {
     end: u64,

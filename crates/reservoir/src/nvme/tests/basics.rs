@@ -1,4 +1,4 @@
-//! What goes in comes out, and only that.
+//! Reads return the bytes that were written, and only those.
 
 use super::disk::GateIo;
 use super::*;

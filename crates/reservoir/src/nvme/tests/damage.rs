@@ -1,4 +1,5 @@
-//! Flipped bits, foreign files, torn journals: misses and set-aside files, never wrong bytes and never a crash.
+//! Flipped bits, foreign files, torn journals: misses and set-aside files, never wrong bytes and never a
+//! crash.
 
 use std::os::unix::fs::FileExt;
 
@@ -58,7 +59,8 @@ async fn a_segment_cut_short_by_somebody_is_a_miss() {
     assert!(!has(&store, &second).await);
 }
 
-/// An object that does not fit where the removed one lay: there it would replace bytes that a journal torn before the removal still names.
+/// An object that does not fit where the removed one lay: there it would replace bytes that a journal torn
+/// before the removal still names.
 fn late() -> Arc<ObjectVersion> {
     object("late", 9000)
 }
@@ -123,7 +125,7 @@ async fn a_flipped_bit_anywhere_in_the_journal_is_never_a_wrong_byte() {
     }
 }
 
-/// Which objects a store has that is opened with this journal; each is compared byte by byte.
+/// Returns which objects a store has that is opened with this journal; each is compared byte by byte.
 async fn present_after(
     dir: &Path,
     journal: &Path,

@@ -1,4 +1,4 @@
-//! What survives: clean ends, abrupt ends, compaction, other budgets, many pages.
+//! Restarts: clean ends, abrupt ends, compaction, other budgets, many pages.
 
 use futures::future::join_all;
 

@@ -1,4 +1,4 @@
-//! Which records are believed.
+//! The records that a replay believes.
 
 use forebay_core::{BucketName, ObjectKey, PageIndex, Version};
 
