@@ -1,7 +1,7 @@
 """What each rank writes of a state that several ranks have.
 
 Every rank says which boxes of which tensors it has. A box that several have is written once, in parts that are spread
-over its owners, so that all write about as much (`crates/checkpoint/src/assign.rs`). The answer depends only on what
+over its owners, so that all write about as much (`crates/checkpoint/format/src/assign.rs`). The answer depends only on what
 was said, so every rank finds the same one by itself.
 
 Small tensors that every rank has whole and that differ, such as the states of random generators, are kept for each rank

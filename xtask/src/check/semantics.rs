@@ -77,12 +77,11 @@ mod tests {
 
     #[test]
     fn references_are_file_and_test_in_backticks() {
-        let page =
-            "1. Whole. `crates/lake/src/tests.rs::a_claim`, `Kind::Busy`, `tests/e2e/test_x.py::test_y`";
+        let page = "1. Whole. `crates/storage/lake/src/tests.rs::a_claim`, `Kind::Busy`, `tests/e2e/test_x.py::test_y`";
         assert_eq!(
             references(page),
             [
-                ("crates/lake/src/tests.rs", "a_claim"),
+                ("crates/storage/lake/src/tests.rs", "a_claim"),
                 ("tests/e2e/test_x.py", "test_y")
             ]
         );

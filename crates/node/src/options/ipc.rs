@@ -1,7 +1,7 @@
 //! The settings of the socket for clients on this host, validated.
 //!
 //! A socket that nobody chose lies at the default place; if another node has that one already, this node goes
-//! on without (see `crates/ipc/src/listener.rs`). A chosen one has to work. `off` opens none.
+//! on without (see `crates/doors/ipc/src/listener.rs`). A chosen one has to work. `off` opens none.
 
 use std::path::PathBuf;
 use std::time::Duration;

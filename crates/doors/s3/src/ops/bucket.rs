@@ -4,16 +4,19 @@ use forebay_core::Kind;
 use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Response, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::context::RequestContext;
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 
 /// At most so many buckets in one answer, unless the client asks for fewer.
 const BUCKETS_MAX: usize = 10_000;
 
 /// `ListBuckets`: those that the key may see.
-pub(crate) async fn list(api: &Api, request: Ask<ListBucketsInput>) -> Answer<ListBucketsOutput> {
+pub(crate) async fn list(
+    operations: &Operations,
+    request: Request<ListBucketsInput>,
+) -> Response<ListBucketsOutput> {
     let limit = match request.input.max_buckets {
         None => BUCKETS_MAX,
         Some(limit) => usize::try_from(limit)
@@ -25,14 +28,14 @@ pub(crate) async fn list(api: &Api, request: Ask<ListBucketsInput>) -> Answer<Li
     let after = request.input.continuation_token.clone().unwrap_or_default();
     let who = RequestContext::of(&request.extensions).and_then(|context| context.who());
 
-    let mut found = api
+    let mut found = operations
         .engine
         .list_buckets()
         .await
         .map_err(|error| map::failure(&error, &request.extensions))?;
     found.retain(|bucket| {
         let name = bucket.name.as_str();
-        name.starts_with(&prefix) && name > after.as_str() && api.rules.sees(who.as_deref(), name)
+        name.starts_with(&prefix) && name > after.as_str() && operations.rules.sees(who.as_deref(), name)
     });
     found.sort_by(|a, b| a.name.cmp(&b.name));
     let is_truncated = found.len() > limit;
@@ -54,7 +57,10 @@ pub(crate) async fn list(api: &Api, request: Ask<ListBucketsInput>) -> Answer<Li
 }
 
 /// `CreateBucket`.
-pub(crate) async fn create(api: &Api, request: Ask<CreateBucketInput>) -> Answer<CreateBucketOutput> {
+pub(crate) async fn create(
+    operations: &Operations,
+    request: Request<CreateBucketInput>,
+) -> Response<CreateBucketOutput> {
     let input = &request.input;
     let bucket = map::bucket(&input.bucket)?;
     let asked = input
@@ -64,15 +70,15 @@ pub(crate) async fn create(api: &Api, request: Ask<CreateBucketInput>) -> Answer
     if let Some(region) = asked
         .map(BucketLocationConstraint::as_str)
         .filter(|region| !region.is_empty())
-        && region != &*api.region
+        && region != &*operations.region
     {
         return Err(s3_error!(
             InvalidLocationConstraint,
             "the only location here is '{}'",
-            api.region
+            operations.region
         ));
     }
-    match api.engine.create_bucket(&bucket).await {
+    match operations.engine.create_bucket(&bucket).await {
         Ok(()) => Ok(S3Response::new(CreateBucketOutput {
             location: Some(format!("/{bucket}")),
         })),
@@ -86,23 +92,30 @@ pub(crate) async fn create(api: &Api, request: Ask<CreateBucketInput>) -> Answer
 }
 
 /// `HeadBucket`.
-pub(crate) async fn head(api: &Api, request: Ask<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+pub(crate) async fn head(
+    operations: &Operations,
+    request: Request<HeadBucketInput>,
+) -> Response<HeadBucketOutput> {
     let bucket = map::bucket(&request.input.bucket)?;
-    api.engine
+    operations
+        .engine
         .head_bucket(&bucket)
         .await
         .map_err(|error| map::failure(&error, &request.extensions))?;
     let output = HeadBucketOutput {
-        bucket_region: Some(api.region.to_string()),
+        bucket_region: Some(operations.region.to_string()),
         ..HeadBucketOutput::default()
     };
     Ok(S3Response::new(output))
 }
 
 /// `DeleteBucket`: only an empty one.
-pub(crate) async fn delete(api: &Api, request: Ask<DeleteBucketInput>) -> Answer<DeleteBucketOutput> {
+pub(crate) async fn delete(
+    operations: &Operations,
+    request: Request<DeleteBucketInput>,
+) -> Response<DeleteBucketOutput> {
     let bucket = map::bucket(&request.input.bucket)?;
-    match api.engine.delete_bucket(&bucket).await {
+    match operations.engine.delete_bucket(&bucket).await {
         Ok(()) => Ok(S3Response::new(DeleteBucketOutput::default())),
         Err(error) if error.kind() == Kind::Conflict => Err(map::failure_as(
             &error,
@@ -115,15 +128,16 @@ pub(crate) async fn delete(api: &Api, request: Ask<DeleteBucketInput>) -> Answer
 
 /// `GetBucketLocation`: S3's default region has no name here.
 pub(crate) async fn location(
-    api: &Api,
-    request: Ask<GetBucketLocationInput>,
-) -> Answer<GetBucketLocationOutput> {
+    operations: &Operations,
+    request: Request<GetBucketLocationInput>,
+) -> Response<GetBucketLocationOutput> {
     let bucket = map::bucket(&request.input.bucket)?;
-    api.engine
+    operations
+        .engine
         .head_bucket(&bucket)
         .await
         .map_err(|error| map::failure(&error, &request.extensions))?;
-    let location_constraint =
-        (&*api.region != "us-east-1").then(|| BucketLocationConstraint::from(api.region.to_string()));
+    let location_constraint = (&*operations.region != "us-east-1")
+        .then(|| BucketLocationConstraint::from(operations.region.to_string()));
     Ok(S3Response::new(GetBucketLocationOutput { location_constraint }))
 }

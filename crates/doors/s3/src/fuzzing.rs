@@ -13,9 +13,9 @@ use hyper::body::{Body as HttpBody, Frame};
 use s3s::dto::Range;
 
 use crate::body::BodyFault;
-use crate::odd_range::is_odd;
+use crate::ignored_range::is_ignored;
 use crate::ops::object_read::wanted_range;
-use crate::small_chunks::{ChunkFault, SmallChunks};
+use crate::rechunk::{ChunkFault, SmallChunks};
 
 /// What an unsigned chunk may hold after `SmallChunks`.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
@@ -34,12 +34,12 @@ pub fn range_header(data: &[u8]) {
     };
     let headers = HeaderMap::from_iter([(RANGE, value)]);
     let text = std::str::from_utf8(header).unwrap_or_default();
-    if is_odd(&headers) || text.is_empty() {
+    if is_ignored(&headers) || text.is_empty() {
         // S3 ignores it; what it must not be is an ordinary range.
         assert!(plain_range(text).is_none(), "ignored: {text:?}");
         return;
     }
-    let range = Range::parse(text).expect("a range that is not odd can be parsed");
+    let range = Range::parse(text).expect("a range that is not ignored can be parsed");
     let Ok(request) = wanted_range(Some(range), None) else {
         return;
     };

@@ -71,7 +71,7 @@ impl S3Route for BatchRoute {
             .map(|credentials| credentials.access_key.clone());
         let is_signed = who.is_some();
         if let Some(context) = RequestContext::of(&request.extensions) {
-            context.note(|notes| {
+            context.update(|notes| {
                 notes.op = Some(OPERATION);
                 notes.who = who;
             });
@@ -101,7 +101,7 @@ impl S3Route for BatchRoute {
     }
 }
 
-/// All of the body, which `s3s` checks against the signature on the way. `service.rs` says what is wrong with
+/// All of the body, which `s3s` checks against the signature on the way. `edge.rs` says what is wrong with
 /// one that breaks off.
 async fn read_body(mut body: Body, headers: &HeaderMap) -> S3Result<BytesMut> {
     const BODY_BYTES_MAX: usize = HEADER_BYTES + FRAME_BYTES_MAX;

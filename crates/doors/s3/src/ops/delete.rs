@@ -6,9 +6,9 @@ use futures::{StreamExt, stream};
 use s3s::dto::*;
 use s3s::{S3Error, S3Response, s3_error};
 
-use super::{Answer, Ask};
-use crate::edge::Api;
+use super::{Request, Response};
 use crate::map;
+use crate::operations::Operations;
 
 /// S3's limit for one request.
 const KEYS_MAX: usize = 1000;
@@ -17,7 +17,10 @@ const KEYS_MAX: usize = 1000;
 const DELETES_IN_FLIGHT_MAX: usize = 16;
 
 /// `DeleteObject`: deleting what is not there is fine.
-pub(crate) async fn one(api: &Api, request: Ask<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
+pub(crate) async fn one(
+    operations: &Operations,
+    request: Request<DeleteObjectInput>,
+) -> Response<DeleteObjectOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
@@ -25,7 +28,8 @@ pub(crate) async fn one(api: &Api, request: Ask<DeleteObjectInput>) -> Answer<De
         return Err(only_etags());
     }
     let condition = map::delete_condition(input.if_match.as_ref());
-    api.engine
+    operations
+        .engine
         .delete_if(&bucket, &key, &condition)
         .await
         .map_err(|error| map::failure(&error, &request.extensions))?;
@@ -33,7 +37,10 @@ pub(crate) async fn one(api: &Api, request: Ask<DeleteObjectInput>) -> Answer<De
 }
 
 /// `DeleteObjects`: each key has its own outcome, in the order of the request.
-pub(crate) async fn many(api: &Api, request: Ask<DeleteObjectsInput>) -> Answer<DeleteObjectsOutput> {
+pub(crate) async fn many(
+    operations: &Operations,
+    request: Request<DeleteObjectsInput>,
+) -> Response<DeleteObjectsOutput> {
     let bucket = map::bucket(&request.input.bucket)?;
     let Delete { objects, quiet } = request.input.delete;
     if objects.is_empty() || objects.len() > KEYS_MAX {
@@ -43,13 +50,14 @@ pub(crate) async fn many(api: &Api, request: Ask<DeleteObjectsInput>) -> Answer<
         ));
     }
     let extensions = &request.extensions;
-    api.engine
+    operations
+        .engine
         .head_bucket(&bucket)
         .await
         .map_err(|error: Error| map::failure(&error, extensions))?;
 
     let outcomes: Vec<Outcome> = stream::iter(objects)
-        .map(|object| delete_one(api, &bucket, object, extensions))
+        .map(|object| delete_one(operations, &bucket, object, extensions))
         .buffered(DELETES_IN_FLIGHT_MAX)
         .collect()
         .await;
@@ -83,7 +91,7 @@ fn only_etags() -> S3Error {
 type Outcome = Result<String, s3s::dto::Error>;
 
 async fn delete_one(
-    api: &Api,
+    operations: &Operations,
     bucket: &BucketName,
     object: ObjectIdentifier,
     extensions: &http::Extensions,
@@ -99,7 +107,8 @@ async fn delete_one(
             "*" => DeleteCondition::Exists,
             etag => DeleteCondition::Version(Version::new(etag)),
         });
-        api.engine
+        operations
+            .engine
             .delete_if(bucket, &key, &condition)
             .await
             .map_err(|error| map::failure(&error, extensions))

@@ -53,20 +53,20 @@ pub(crate) struct RequestContext {
     ram_bytes: AtomicU64,
     nvme_bytes: AtomicU64,
     lake_bytes: AtomicU64,
-    notes: Mutex<Notes>,
+    notes: Mutex<RequestNotes>,
     observer: Option<Arc<dyn S3Observer>>,
     has_ended: AtomicBool,
 }
 
 /// What is learnt on the way.
 #[derive(Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct RequestNotes {
     pub(crate) op: Option<&'static str>,
     pub(crate) bucket: Option<Box<str>>,
     pub(crate) key: Option<Box<str>>,
     /// The access key id, once its signature is verified.
     pub(crate) who: Option<String>,
-    /// Set when the signature was verified by an earlier pass; see `odd_range.rs`.
+    /// Set when the signature was verified by an earlier pass; see `ignored_range.rs`.
     pub(crate) verified: bool,
     /// A status that `s3s` cannot give.
     pub(crate) status: Option<StatusCode>,
@@ -85,7 +85,7 @@ impl RequestContext {
             ram_bytes: AtomicU64::new(0),
             nvme_bytes: AtomicU64::new(0),
             lake_bytes: AtomicU64::new(0),
-            notes: Mutex::new(Notes::default()),
+            notes: Mutex::new(RequestNotes::default()),
             observer,
             has_ended: AtomicBool::new(false),
         })
@@ -96,18 +96,18 @@ impl RequestContext {
         extensions.get::<Arc<Self>>()
     }
 
-    pub(crate) fn note(&self, change: impl FnOnce(&mut Notes)) {
+    pub(crate) fn update(&self, change: impl FnOnce(&mut RequestNotes)) {
         change(&mut self.notes.lock());
     }
 
     /// Looks at the notes; quick, because the lock is held.
-    pub(crate) fn look<T>(&self, look: impl FnOnce(&Notes) -> T) -> T {
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&RequestNotes) -> T) -> T {
         look(&self.notes.lock())
     }
 
     /// The verified access key id.
     pub(crate) fn who(&self) -> Option<String> {
-        self.look(|notes| notes.who.clone())
+        self.read(|notes| notes.who.clone())
     }
 
     pub(crate) fn count_in(&self, bytes: usize) {

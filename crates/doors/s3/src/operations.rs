@@ -15,13 +15,13 @@ use crate::ops::{
 
 /// What the operations work on.
 #[derive(Clone)]
-pub(crate) struct Api {
+pub(crate) struct Operations {
     pub(crate) engine: Arc<Engine>,
     pub(crate) rules: AccessRules,
     pub(crate) region: Arc<str>,
 }
 
-impl Api {
+impl Operations {
     pub(crate) fn new(engine: Arc<Engine>, rules: AccessRules, region: String) -> Self {
         Self {
             engine,
@@ -35,7 +35,7 @@ impl Api {
 macro_rules! operations {
     ($($method:ident($input:ty) -> $output:ty = $function:path;)+) => {
         #[async_trait::async_trait]
-        impl S3 for Api {
+        impl S3 for Operations {
             $(async fn $method(&self, request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                 $function(self, request).await
             })+

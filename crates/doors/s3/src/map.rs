@@ -99,7 +99,7 @@ pub(crate) fn failure_as(error: &Error, code: S3ErrorCode, extensions: &Extensio
     }
     let context = RequestContext::of(extensions);
     if let Some(context) = context {
-        context.note(|notes| notes.own_error = true);
+        context.update(|notes| notes.own_error = true);
     }
     if status.is_server_error() {
         let request_id = context.map_or("-", |context| context.id.as_str());

@@ -16,14 +16,14 @@ use s3s::{Body, HttpRequest, S3Request, S3Response, S3Result, s3_error};
 
 use crate::context::RequestContext;
 
-/// Sends requests with an odd range on without it.
-pub(crate) struct OddRange {
+/// Sends requests with a range that is ignored on without it.
+pub(crate) struct IgnoredRange {
     /// A service with the same operations and rules, but without this route.
     pub(crate) second: S3Service,
 }
 
 /// Returns whether S3 would ignore this header.
-pub(crate) fn is_odd(headers: &HeaderMap) -> bool {
+pub(crate) fn is_ignored(headers: &HeaderMap) -> bool {
     let Some(range) = headers.get(RANGE) else {
         return false;
     };
@@ -53,9 +53,9 @@ fn without_signature(uri: &Uri) -> S3Result<Uri> {
 }
 
 #[async_trait::async_trait]
-impl S3Route for OddRange {
+impl S3Route for IgnoredRange {
     fn is_match(&self, method: &Method, _: &Uri, headers: &HeaderMap, _: &mut Extensions) -> bool {
-        (method == Method::GET || method == Method::HEAD) && is_odd(headers)
+        (method == Method::GET || method == Method::HEAD) && is_ignored(headers)
     }
 
     /// Returns who may do this is decided by the second pass; here only the verified name is kept.
@@ -67,7 +67,7 @@ impl S3Route for OddRange {
             .credentials
             .as_ref()
             .map(|credentials| credentials.access_key.clone());
-        context.note(|notes| {
+        context.update(|notes| {
             notes.verified = true;
             notes.who = who;
         });
@@ -101,14 +101,14 @@ mod tests {
 
     use super::*;
 
-    fn odd(text: &str) -> bool {
-        is_odd(&HeaderMap::from_iter([(RANGE, text.parse().unwrap())]))
+    fn ignored(text: &str) -> bool {
+        is_ignored(&HeaderMap::from_iter([(RANGE, text.parse().unwrap())]))
     }
 
     #[test]
     fn ordinary_ranges_are_left_alone() {
         for range in ["bytes=0-", "bytes=0-0", "bytes=-5", "bytes=7-9", ""] {
-            assert!(!odd(range), "{range}");
+            assert!(!ignored(range), "{range}");
         }
     }
 
@@ -123,7 +123,7 @@ mod tests {
             "bytes=a-b",
             "bytes = 0-1",
         ] {
-            assert!(odd(range), "{range}");
+            assert!(ignored(range), "{range}");
         }
     }
 
@@ -141,10 +141,10 @@ mod tests {
     }
 
     proptest! {
-        /// Every header value is either odd or a range that `s3s` understands; none panics.
+        /// Every header value is either ignored or a range that `s3s` understands; none panics.
         #[test]
         fn any_range_is_odd_or_understood(text in "(bytes=)?[0-9,\\- a-z]{0,30}") {
-            prop_assert!(text.is_empty() || odd(&text) || Range::parse(text.trim()).is_ok());
+            prop_assert!(text.is_empty() || ignored(&text) || Range::parse(text.trim()).is_ok());
         }
     }
 }

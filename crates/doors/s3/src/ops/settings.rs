@@ -8,13 +8,14 @@ use http::StatusCode;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result};
 
-use super::{Answer, Ask};
-use crate::edge::Api;
+use super::{Request, Response};
 use crate::map;
+use crate::operations::Operations;
 
-async fn check_bucket<T>(api: &Api, request: &Ask<T>, name: &str) -> S3Result<()> {
+async fn check_bucket<T>(operations: &Operations, request: &Request<T>, name: &str) -> S3Result<()> {
     let bucket = map::bucket(name)?;
-    api.engine
+    operations
+        .engine
         .head_bucket(&bucket)
         .await
         .map_err(|error| map::failure(&error, &request.extensions))
@@ -39,8 +40,8 @@ fn private_grants() -> Vec<Grant> {
 macro_rules! empty_settings {
     ($($(#[$doc:meta])* $name:ident($input:ty) -> $output:ty = $value:expr;)+) => {
         $($(#[$doc])*
-        pub(crate) async fn $name(api: &Api, request: Ask<$input>) -> Answer<$output> {
-            check_bucket(api, &request, &request.input.bucket).await?;
+        pub(crate) async fn $name(operations: &Operations, request: Request<$input>) -> Response<$output> {
+            check_bucket(operations, &request, &request.input.bucket).await?;
             Ok(S3Response::new($value))
         })+
     };
@@ -75,8 +76,8 @@ empty_settings! {
 macro_rules! absent_settings {
     ($($name:ident($input:ty) -> $output:ty = $code:literal, $status:expr;)+) => {
         $(#[doc = concat!("Answers `", $code, "`.")]
-        pub(crate) async fn $name(api: &Api, request: Ask<$input>) -> Answer<$output> {
-            check_bucket(api, &request, &request.input.bucket).await?;
+        pub(crate) async fn $name(operations: &Operations, request: Request<$input>) -> Response<$output> {
+            check_bucket(operations, &request, &request.input.bucket).await?;
             Err(absent($code, $status))
         })+
     };
@@ -108,11 +109,14 @@ absent_settings! {
 }
 
 /// The ACL of an object: only the owner.
-pub(crate) async fn object_acl(api: &Api, request: Ask<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
+pub(crate) async fn object_acl(
+    operations: &Operations,
+    request: Request<GetObjectAclInput>,
+) -> Response<GetObjectAclOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
-    let found = api.engine.head(&bucket, &key).await;
+    let found = operations.engine.head(&bucket, &key).await;
     found.map_err(|error| map::failure(&error, &request.extensions))?;
     let grants = Some(private_grants());
     Ok(S3Response::new(GetObjectAclOutput {

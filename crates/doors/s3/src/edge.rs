@@ -18,15 +18,15 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 use crate::access::AccessRules;
 use crate::batch::{self, AnyName, BatchRoute};
 use crate::body::{BodyFault, RequestBody, ResponseBody, Unread};
-use crate::context::{Notes, RequestContext};
+use crate::context::{RequestContext, RequestNotes};
 use crate::cors::Cors;
-use crate::edge::Api;
 use crate::guard::Guard;
+use crate::ignored_range::IgnoredRange;
 use crate::keys::KeyAuth;
 use crate::limits::{Admission, InFlight, Load};
-use crate::odd_range::OddRange;
+use crate::operations::Operations;
+use crate::rechunk::{SmallChunks, is_chunked};
 use crate::refusal::{Refusal, push_element};
-use crate::small_chunks::{SmallChunks, is_chunked};
 use crate::xml_digest::{self, Digested};
 use crate::{S3Observer, S3Options};
 
@@ -61,11 +61,11 @@ impl S3Edge {
             keys: Arc::clone(&options.keys),
             public_read: Arc::new(options.public_read.clone()),
         };
-        let api = Api::new(Arc::clone(&engine), rules.clone(), options.region.clone());
-        let second = builder(api.clone(), &rules).build();
-        let mut first = builder(api.clone(), &rules);
-        first.set_route(OddRange { second });
-        let mut batches = builder(api, &rules);
+        let operations = Operations::new(Arc::clone(&engine), rules.clone(), options.region.clone());
+        let second = builder(operations.clone(), &rules).build();
+        let mut first = builder(operations.clone(), &rules);
+        first.set_route(IgnoredRange { second });
+        let mut batches = builder(operations, &rules);
         batches.set_validation(AnyName);
         batches.set_route(BatchRoute {
             engine,
@@ -180,18 +180,18 @@ impl S3Edge {
                 internal_error().into_response()
             }
         };
-        if let Some(refusal) = context.look(|notes| body_refusal(response.status(), notes)) {
+        if let Some(refusal) = context.read(|notes| body_refusal(response.status(), notes)) {
             response = refusal.into_response();
         }
-        if let Some(status) = context.look(|notes| notes.status) {
+        if let Some(status) = context.read(|notes| notes.status) {
             *response.status_mut() = status;
         }
         response
     }
 }
 
-fn builder(api: Api, rules: &AccessRules) -> S3ServiceBuilder {
-    let mut builder = S3ServiceBuilder::new(api);
+fn builder(operations: Operations, rules: &AccessRules) -> S3ServiceBuilder {
+    let mut builder = S3ServiceBuilder::new(operations);
     builder.set_auth(KeyAuth(Arc::clone(&rules.keys)));
     builder.set_access(rules.clone());
     builder
@@ -232,7 +232,7 @@ fn internal_error() -> Refusal {
 }
 
 /// `s3s` answers 500 when it cannot read a small body (XML) to its end, but that is the client's fault.
-fn body_refusal(status: StatusCode, notes: &Notes) -> Option<Refusal> {
+fn body_refusal(status: StatusCode, notes: &RequestNotes) -> Option<Refusal> {
     if status != StatusCode::INTERNAL_SERVER_ERROR || notes.own_error {
         return None;
     }
@@ -262,7 +262,7 @@ fn finish_error(response: &mut Response<Body>, context: &RequestContext) {
         let message = default_message(&xml);
         push_element(&mut xml, "Message", message);
     }
-    let resource = context.look(|notes| match (&notes.bucket, &notes.key) {
+    let resource = context.read(|notes| match (&notes.bucket, &notes.key) {
         (Some(bucket), Some(key)) => Some(format!("/{bucket}/{key}")),
         (Some(bucket), None) => Some(format!("/{bucket}")),
         _ => None,
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn errors_carry_id_resource_and_message() {
         let context = RequestContext::new("ID".to_owned(), None);
-        context.note(|notes| {
+        context.update(|notes| {
             notes.bucket = Some("b".into());
             notes.key = Some("<k>".into());
         });
@@ -351,21 +351,21 @@ mod tests {
 
     #[test]
     fn unreadable_bodies_are_not_internal_errors() {
-        let code = |notes: &Notes| {
+        let code = |notes: &RequestNotes| {
             body_refusal(StatusCode::INTERNAL_SERVER_ERROR, notes).map(|refusal| refusal.code)
         };
-        assert_eq!(code(&Notes::default()), Some("BadDigest"));
+        assert_eq!(code(&RequestNotes::default()), Some("BadDigest"));
         assert_eq!(
-            code(&Notes {
+            code(&RequestNotes {
                 body_fault: Some(BodyFault::Stalled),
-                ..Notes::default()
+                ..RequestNotes::default()
             }),
             Some("RequestTimeout")
         );
         assert_eq!(
-            code(&Notes {
+            code(&RequestNotes {
                 own_error: true,
-                ..Notes::default()
+                ..RequestNotes::default()
             }),
             None
         );

@@ -1,8 +1,8 @@
 //! The S3 front door: HTTP and SigV4 in, engine calls out.
 //!
-//! One request walks through these files in this order: `server.rs` (connections) → `service.rs` (the
-//! pipeline) → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `small_chunks.rs`
-//! (framing of bodies) → `s3s` (signature, routing, XML) → `access.rs` (which key may do what) → `edge.rs` →
+//! One request walks through these files in this order: `server.rs` (connections) → `edge.rs` (the
+//! pipeline) → `limits.rs` (admission) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `rechunk.rs`
+//! (framing of bodies) → `s3s` (signature, routing, XML) → `access.rs` (which key may do what) → `operations.rs` →
 //! `ops/*.rs` (one file per family of operations) → `body.rs` (bytes out, counted by tier). A batch
 //! (`batch.rs`) leaves this way after the signature. `map.rs` is the one place where errors become S3 codes.
 //!
@@ -32,24 +32,24 @@ mod edge;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
+mod ignored_range;
 mod keys;
 mod limits;
 mod map;
 mod members;
-mod odd_range;
+mod operations;
 mod ops;
 mod options;
+mod rechunk;
 mod refusal;
 mod server;
-mod service;
-mod small_chunks;
 mod unsupported;
 mod xml_digest;
 
 pub use context::{RequestEnd, S3Observer};
+pub use edge::S3Edge;
 pub use keys::{Access, AccessKey, AccessKeys, Buckets};
 pub use limits::InFlight;
 pub use members::MemberIndex;
 pub use options::S3Options;
 pub use server::serve;
-pub use service::S3Edge;

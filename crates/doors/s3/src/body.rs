@@ -81,7 +81,7 @@ impl RequestBody {
     }
 
     fn fail(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
-        self.context.note(|notes| notes.body_fault = Some(fault));
+        self.context.update(|notes| notes.body_fault = Some(fault));
         Poll::Ready(Some(Err(fault)))
     }
 

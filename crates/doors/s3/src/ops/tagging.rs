@@ -4,17 +4,20 @@ use forebay_engine::Tag as EngineTag;
 use s3s::dto::*;
 use s3s::{S3Response, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::attributes;
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 
 /// `GetObjectTagging`.
-pub(crate) async fn get(api: &Api, request: Ask<GetObjectTaggingInput>) -> Answer<GetObjectTaggingOutput> {
+pub(crate) async fn get(
+    operations: &Operations,
+    request: Request<GetObjectTaggingInput>,
+) -> Response<GetObjectTaggingOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
-    let tags = api
+    let tags = operations
         .engine
         .tags(&bucket, &key)
         .await
@@ -31,7 +34,10 @@ pub(crate) async fn get(api: &Api, request: Ask<GetObjectTaggingInput>) -> Answe
 }
 
 /// `PutObjectTagging`: replaces all tags.
-pub(crate) async fn put(api: &Api, request: Ask<PutObjectTaggingInput>) -> Answer<PutObjectTaggingOutput> {
+pub(crate) async fn put(
+    operations: &Operations,
+    request: Request<PutObjectTaggingInput>,
+) -> Response<PutObjectTaggingOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
@@ -46,20 +52,20 @@ pub(crate) async fn put(api: &Api, request: Ask<PutObjectTaggingInput>) -> Answe
         });
     }
     attributes::check_tags(&tags)?;
-    let set = api.engine.set_tags(&bucket, &key, tags).await;
+    let set = operations.engine.set_tags(&bucket, &key, tags).await;
     set.map_err(|error| map::failure(&error, &request.extensions))?;
     Ok(S3Response::new(PutObjectTaggingOutput::default()))
 }
 
 /// `DeleteObjectTagging`.
 pub(crate) async fn delete(
-    api: &Api,
-    request: Ask<DeleteObjectTaggingInput>,
-) -> Answer<DeleteObjectTaggingOutput> {
+    operations: &Operations,
+    request: Request<DeleteObjectTaggingInput>,
+) -> Response<DeleteObjectTaggingOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
-    let set = api.engine.set_tags(&bucket, &key, Vec::new()).await;
+    let set = operations.engine.set_tags(&bucket, &key, Vec::new()).await;
     set.map_err(|error| map::failure(&error, &request.extensions))?;
     Ok(S3Response::new(DeleteObjectTaggingOutput::default()))
 }

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::attributes::{self, GivenHeaders};
 use crate::checksum::{self, Algorithm, PartSum, Values, Verifier};
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 use crate::ops::object_write::{body_bytes, body_error, parse_md5};
 
 const PART_NUMBER_MAX: i32 = 10_000;
@@ -30,9 +30,9 @@ const COMPLETE_QUICK: Duration = Duration::from_secs(10);
 
 /// `CreateMultipartUpload`.
 pub(crate) async fn create(
-    api: &Api,
-    request: Ask<CreateMultipartUploadInput>,
-) -> Answer<CreateMultipartUploadOutput> {
+    operations: &Operations,
+    request: Request<CreateMultipartUploadInput>,
+) -> Response<CreateMultipartUploadOutput> {
     let input = request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
     let asked_kind = input.checksum_type.as_ref().map(ChecksumType::as_str);
@@ -63,7 +63,7 @@ pub(crate) async fn create(
         tags: attributes::parse_tagging_header(input.tagging.as_deref())?,
         checksum,
     };
-    let created = api.engine.create_upload(&bucket, &key, upload).await;
+    let created = operations.engine.create_upload(&bucket, &key, upload).await;
     let upload = created.map_err(|error| map::failure(&error, &request.extensions))?;
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
@@ -81,7 +81,10 @@ pub(crate) async fn create(
 }
 
 /// `UploadPart`.
-pub(crate) async fn upload_part(api: &Api, mut request: Ask<UploadPartInput>) -> Answer<UploadPartOutput> {
+pub(crate) async fn upload_part(
+    operations: &Operations,
+    mut request: Request<UploadPartInput>,
+) -> Response<UploadPartOutput> {
     let body = request
         .input
         .body
@@ -120,7 +123,7 @@ pub(crate) async fn upload_part(api: &Api, mut request: Ask<UploadPartInput>) ->
             .take()
             .map_or_else(|| Ok(Vec::new()), Verifier::finish)
     };
-    let stored = api.engine.upload_part(&bucket, part, checksums).await;
+    let stored = operations.engine.upload_part(&bucket, part, checksums).await;
     let part = stored.map_err(|error| map::failure(&error, &request.extensions))?;
     let shown = Values::of(&part.checksums);
     Ok(S3Response::new(UploadPartOutput {
@@ -136,11 +139,11 @@ pub(crate) async fn upload_part(api: &Api, mut request: Ask<UploadPartInput>) ->
 
 /// `CompleteMultipartUpload`.
 pub(crate) async fn complete(
-    api: &Api,
-    request: Ask<CompleteMultipartUploadInput>,
-) -> Answer<CompleteMultipartUploadOutput> {
+    operations: &Operations,
+    request: Request<CompleteMultipartUploadInput>,
+) -> Response<CompleteMultipartUploadOutput> {
     let extensions = request.extensions;
-    let completion = Completion::new(api, request.input)?;
+    let completion = Completion::new(operations, request.input)?;
     let mut joined = Box::pin(async move {
         let output = completion.run().await;
         output.map_err(|failed| match failed {
@@ -159,12 +162,15 @@ pub(crate) async fn complete(
 
 /// `AbortMultipartUpload`.
 pub(crate) async fn abort(
-    api: &Api,
-    request: Ask<AbortMultipartUploadInput>,
-) -> Answer<AbortMultipartUploadOutput> {
+    operations: &Operations,
+    request: Request<AbortMultipartUploadInput>,
+) -> Response<AbortMultipartUploadOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
-    let aborted = api.engine.abort_upload(&bucket, &key, &input.upload_id).await;
+    let aborted = operations
+        .engine
+        .abort_upload(&bucket, &key, &input.upload_id)
+        .await;
     aborted.map_err(|error| map::failure(&error, &request.extensions))?;
     Ok(S3Response::new(AbortMultipartUploadOutput::default()))
 }
@@ -190,7 +196,7 @@ impl From<Error> for Failed {
 
 /// A completion that owns all it needs, so that it can outlive the start of its answer.
 struct Completion {
-    api: Api,
+    operations: Operations,
     bucket: BucketName,
     key: ObjectKey,
     upload: String,
@@ -201,7 +207,7 @@ struct Completion {
 }
 
 impl Completion {
-    fn new(api: &Api, input: CompleteMultipartUploadInput) -> S3Result<Self> {
+    fn new(operations: &Operations, input: CompleteMultipartUploadInput) -> S3Result<Self> {
         let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
         let parts = named_parts(input.multipart_upload)?;
         let claimed = Values {
@@ -213,7 +219,7 @@ impl Completion {
         };
         let bytes = input.mpu_object_size.map(u64::try_from).transpose();
         Ok(Self {
-            api: api.clone(),
+            operations: operations.clone(),
             bucket,
             key,
             upload: input.upload_id,
@@ -231,7 +237,7 @@ impl Completion {
     async fn run(mut self) -> Result<CompleteMultipartUploadOutput, Failed> {
         self.request.checksum = self.checksum_of_whole().await?;
         let (receipt, checksum) = self
-            .api
+            .operations
             .engine
             .complete_upload(&self.bucket, &self.key, &self.upload, self.request)
             .await?;
@@ -253,7 +259,7 @@ impl Completion {
 
     /// The checksum of the object, made from those of its parts and compared with what the client claims.
     async fn checksum_of_whole(&self) -> Result<Option<ObjectChecksum>, Failed> {
-        let engine = &self.api.engine;
+        let engine = &self.operations.engine;
         let (upload, _, _) = engine
             .list_parts(&self.bucket, &self.key, &self.upload, 0, 1)
             .await?;

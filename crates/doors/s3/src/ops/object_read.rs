@@ -10,20 +10,23 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::attributes;
 use crate::body::PieceBody;
 use crate::checksum::{self, Values};
 use crate::context::RequestContext;
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
 const PART_NUMBER_MAX: i32 = 10_000;
 const TAGGING_COUNT: HeaderName = HeaderName::from_static("x-amz-tagging-count");
 
 /// `GetObject`.
-pub(crate) async fn get(api: &Api, request: Ask<GetObjectInput>) -> Answer<GetObjectOutput> {
+pub(crate) async fn get(
+    operations: &Operations,
+    request: Request<GetObjectInput>,
+) -> Response<GetObjectOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
@@ -34,7 +37,7 @@ pub(crate) async fn get(api: &Api, request: Ask<GetObjectInput>) -> Answer<GetOb
         input.if_modified_since.as_ref(),
         input.if_unmodified_since.as_ref(),
     );
-    let answer = api.engine.read(&bucket, &key, range, &conditions).await;
+    let answer = operations.engine.read(&bucket, &key, range, &conditions).await;
     let read = match answer.map_err(|error| range_failure(&error, range, &request.extensions))? {
         ReadAnswer::Object(read) => *read,
         ReadAnswer::NotModified(info) => return Err(not_modified(&info)),
@@ -47,7 +50,10 @@ pub(crate) async fn get(api: &Api, request: Ask<GetObjectInput>) -> Answer<GetOb
 }
 
 /// `HeadObject`.
-pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+pub(crate) async fn head(
+    operations: &Operations,
+    request: Request<HeadObjectInput>,
+) -> Response<HeadObjectOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
@@ -58,7 +64,7 @@ pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<Hea
         input.if_modified_since.as_ref(),
         input.if_unmodified_since.as_ref(),
     );
-    let answer = api.engine.head(&bucket, &key).await;
+    let answer = operations.engine.head(&bucket, &key).await;
     let info = answer.map_err(|error| map::read_failure(&error, &request.extensions))?;
     match conditions.check(&info) {
         Verdict::Proceed => {}
@@ -76,7 +82,7 @@ pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<Hea
     if shown.content_range.is_some()
         && let Some(context) = RequestContext::of(&request.extensions)
     {
-        context.note(|notes| notes.status = Some(StatusCode::PARTIAL_CONTENT));
+        context.update(|notes| notes.status = Some(StatusCode::PARTIAL_CONTENT));
     }
     let mut overrides = head_overrides(input)?;
     if let Some(count) = shown.tag_count {
@@ -88,13 +94,13 @@ pub(crate) async fn head(api: &Api, request: Ask<HeadObjectInput>) -> Answer<Hea
 
 /// `GetObjectAttributes`.
 pub(crate) async fn attributes(
-    api: &Api,
-    request: Ask<GetObjectAttributesInput>,
-) -> Answer<GetObjectAttributesOutput> {
+    operations: &Operations,
+    request: Request<GetObjectAttributesInput>,
+) -> Response<GetObjectAttributesOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::readable_key(&input.key)?);
     map::refuse_version(input.version_id.as_deref())?;
-    let answer = api.engine.head(&bucket, &key).await;
+    let answer = operations.engine.head(&bucket, &key).await;
     let info = answer.map_err(|error| map::read_failure(&error, &request.extensions))?;
     // `s3s` gives the header as it stands: one value per line, or several with commas.
     let asked: Vec<&str> = input

@@ -5,14 +5,17 @@ use forebay_engine::{CopyRequest, PartCopy};
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::attributes::{self, GivenHeaders};
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 use crate::ops::multipart;
 
 /// `CopyObject`.
-pub(crate) async fn object(api: &Api, request: Ask<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+pub(crate) async fn object(
+    operations: &Operations,
+    request: Request<CopyObjectInput>,
+) -> Response<CopyObjectOutput> {
     let target_condition = target_condition(&request)?;
     let input = request.input;
     let source = map::copy_source(&input.copy_source)?;
@@ -56,7 +59,7 @@ pub(crate) async fn object(api: &Api, request: Ask<CopyObjectInput>) -> Answer<C
         target_condition,
     };
     let extensions = &request.extensions;
-    let receipt = api
+    let receipt = operations
         .engine
         .copy(copy)
         .await
@@ -73,7 +76,10 @@ pub(crate) async fn object(api: &Api, request: Ask<CopyObjectInput>) -> Answer<C
 }
 
 /// `UploadPartCopy`.
-pub(crate) async fn part(api: &Api, request: Ask<UploadPartCopyInput>) -> Answer<UploadPartCopyOutput> {
+pub(crate) async fn part(
+    operations: &Operations,
+    request: Request<UploadPartCopyInput>,
+) -> Response<UploadPartCopyOutput> {
     let input = &request.input;
     let bucket = map::bucket(&input.bucket)?;
     let copy = PartCopy {
@@ -93,7 +99,7 @@ pub(crate) async fn part(api: &Api, request: Ask<UploadPartCopyInput>) -> Answer
             input.copy_source_if_unmodified_since.as_ref(),
         ),
     };
-    let copied = api.engine.copy_part(&bucket, copy).await;
+    let copied = operations.engine.copy_part(&bucket, copy).await;
     let part = copied.map_err(|error| map::failure(&error, &request.extensions))?;
     let result = CopyPartResult {
         e_tag: Some(map::etag(&part.etag)),
@@ -107,7 +113,7 @@ pub(crate) async fn part(api: &Api, request: Ask<UploadPartCopyInput>) -> Answer
 }
 
 /// `s3s` 0.14 has no fields for these headers.
-fn target_condition(request: &Ask<CopyObjectInput>) -> S3Result<forebay_engine::WriteCondition> {
+fn target_condition(request: &Request<CopyObjectInput>) -> S3Result<forebay_engine::WriteCondition> {
     let read = |name: &str| -> S3Result<Option<ETagCondition>> {
         let Some(value) = request.headers.get(name) else {
             return Ok(None);

@@ -7,14 +7,17 @@ use forebay_engine::{ChecksumKind, PartInfo, UploadInfo};
 use s3s::dto::*;
 use s3s::{S3Response, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::checksum::{Values, kind_name};
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 use crate::ops::list::{Names, max_keys};
 
 /// `ListParts`.
-pub(crate) async fn list_parts(api: &Api, request: Ask<ListPartsInput>) -> Answer<ListPartsOutput> {
+pub(crate) async fn list_parts(
+    operations: &Operations,
+    request: Request<ListPartsInput>,
+) -> Response<ListPartsOutput> {
     let input = &request.input;
     let (bucket, key) = (map::bucket(&input.bucket)?, map::writable_key(&input.key)?);
     let max_parts = max_keys(input.max_parts)?;
@@ -22,7 +25,7 @@ pub(crate) async fn list_parts(api: &Api, request: Ask<ListPartsInput>) -> Answe
     let after = u16::try_from(marker)
         .map_err(|_| s3_error!(InvalidArgument, "part-number-marker is out of range"))?;
     let limit = usize::try_from(max_parts).expect("checked to be positive");
-    let listed = api
+    let listed = operations
         .engine
         .list_parts(&bucket, &key, &input.upload_id, after, limit)
         .await;
@@ -51,15 +54,15 @@ pub(crate) async fn list_parts(api: &Api, request: Ask<ListPartsInput>) -> Answe
 
 /// `ListMultipartUploads`.
 pub(crate) async fn list(
-    api: &Api,
-    request: Ask<ListMultipartUploadsInput>,
-) -> Answer<ListMultipartUploadsOutput> {
+    operations: &Operations,
+    request: Request<ListMultipartUploadsInput>,
+) -> Response<ListMultipartUploadsOutput> {
     let input = request.input;
     let bucket = map::bucket(&input.bucket)?;
     let names = Names::new(input.encoding_type.as_ref())?;
     let max_uploads = max_keys(input.max_uploads)?;
     let prefix = input.prefix.clone().unwrap_or_default();
-    let listed = api.engine.list_uploads(&bucket, &prefix).await;
+    let listed = operations.engine.list_uploads(&bucket, &prefix).await;
     let uploads = listed.map_err(|error| map::failure(&error, &request.extensions))?;
     let paging = Paging {
         prefix: &prefix,

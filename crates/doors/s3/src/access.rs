@@ -30,7 +30,7 @@ enum Class {
     /// Reads objects or lists them; anonymous requests may, where it is public.
     Read,
     /// Reads settings; needs a key.
-    Look,
+    ReadConfig,
     /// Changes something.
     Write,
 }
@@ -44,33 +44,33 @@ const READS: [(&str, Class); 34] = [
     ("ListObjectsV2", Class::Read),
     ("GetObjectAttributes", Class::Read),
     ("GetBucketLocation", Class::Read),
-    ("ListBuckets", Class::Look),
-    ("ListObjectVersions", Class::Look),
-    ("ListMultipartUploads", Class::Look),
-    ("ListParts", Class::Look),
-    ("GetObjectTagging", Class::Look),
-    ("GetObjectAcl", Class::Look),
-    ("GetObjectLegalHold", Class::Look),
-    ("GetObjectRetention", Class::Look),
-    ("GetObjectTorrent", Class::Look),
-    ("GetObjectLockConfiguration", Class::Look),
-    ("GetBucketAccelerateConfiguration", Class::Look),
-    ("GetBucketAcl", Class::Look),
-    ("GetBucketCors", Class::Look),
-    ("GetBucketEncryption", Class::Look),
-    ("GetBucketLifecycleConfiguration", Class::Look),
-    ("GetBucketLogging", Class::Look),
-    ("GetBucketNotificationConfiguration", Class::Look),
-    ("GetBucketOwnershipControls", Class::Look),
-    ("GetBucketPolicy", Class::Look),
-    ("GetBucketPolicyStatus", Class::Look),
-    ("GetBucketReplication", Class::Look),
-    ("GetBucketRequestPayment", Class::Look),
-    ("GetBucketTagging", Class::Look),
-    ("GetBucketVersioning", Class::Look),
-    ("GetBucketWebsite", Class::Look),
-    ("GetPublicAccessBlock", Class::Look),
-    ("SelectObjectContent", Class::Look),
+    ("ListBuckets", Class::ReadConfig),
+    ("ListObjectVersions", Class::ReadConfig),
+    ("ListMultipartUploads", Class::ReadConfig),
+    ("ListParts", Class::ReadConfig),
+    ("GetObjectTagging", Class::ReadConfig),
+    ("GetObjectAcl", Class::ReadConfig),
+    ("GetObjectLegalHold", Class::ReadConfig),
+    ("GetObjectRetention", Class::ReadConfig),
+    ("GetObjectTorrent", Class::ReadConfig),
+    ("GetObjectLockConfiguration", Class::ReadConfig),
+    ("GetBucketAccelerateConfiguration", Class::ReadConfig),
+    ("GetBucketAcl", Class::ReadConfig),
+    ("GetBucketCors", Class::ReadConfig),
+    ("GetBucketEncryption", Class::ReadConfig),
+    ("GetBucketLifecycleConfiguration", Class::ReadConfig),
+    ("GetBucketLogging", Class::ReadConfig),
+    ("GetBucketNotificationConfiguration", Class::ReadConfig),
+    ("GetBucketOwnershipControls", Class::ReadConfig),
+    ("GetBucketPolicy", Class::ReadConfig),
+    ("GetBucketPolicyStatus", Class::ReadConfig),
+    ("GetBucketReplication", Class::ReadConfig),
+    ("GetBucketRequestPayment", Class::ReadConfig),
+    ("GetBucketTagging", Class::ReadConfig),
+    ("GetBucketVersioning", Class::ReadConfig),
+    ("GetBucketWebsite", Class::ReadConfig),
+    ("GetPublicAccessBlock", Class::ReadConfig),
+    ("SelectObjectContent", Class::ReadConfig),
 ];
 
 /// Operations that write and are there; the rest share one name in logs and metrics.
@@ -161,7 +161,7 @@ impl S3Access for AccessRules {
         };
         let mut who = cx.credentials().map(|credentials| credentials.access_key.clone());
         if let Some(context) = RequestContext::of(cx.extensions_mut()) {
-            context.note(|notes| {
+            context.update(|notes| {
                 if notes.verified {
                     who.clone_from(&notes.who);
                 }
@@ -233,7 +233,7 @@ mod tests {
         assert!(!allowed(None, "open", "PutObject"));
         assert!(!allowed(None, "open", "GetBucketPolicy"));
         assert!(!allowed(None, "data", "GetObject"));
-        assert!(rules().allow(None, None, Class::Look).is_err());
+        assert!(rules().allow(None, None, Class::ReadConfig).is_err());
     }
 
     #[test]

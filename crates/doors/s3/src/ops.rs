@@ -15,7 +15,7 @@ pub(crate) mod uploads;
 use s3s::{S3Request, S3Response, S3Result};
 
 /// What every operation gives.
-pub(crate) type Answer<T> = S3Result<S3Response<T>>;
+pub(crate) type Response<T> = S3Result<S3Response<T>>;
 
 /// What every operation takes.
-pub(crate) type Ask<T> = S3Request<T>;
+pub(crate) type Request<T> = S3Request<T>;

@@ -9,19 +9,22 @@ use http::{Extensions, HeaderMap};
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, StdError, s3_error};
 
-use super::{Answer, Ask};
+use super::{Request, Response};
 use crate::attributes::{self, GivenHeaders};
 use crate::body::BodyFault;
 use crate::checksum::{self, Values, Verifier};
 use crate::context::RequestContext;
-use crate::edge::Api;
 use crate::map;
+use crate::operations::Operations;
 
 /// S3's largest object.
 const OBJECT_BYTES_MAX: u64 = 5 << 40;
 
 /// `PutObject`.
-pub(crate) async fn put(api: &Api, mut request: Ask<PutObjectInput>) -> Answer<PutObjectOutput> {
+pub(crate) async fn put(
+    operations: &Operations,
+    mut request: Request<PutObjectInput>,
+) -> Response<PutObjectOutput> {
     let body = request.input.body.take();
     let given = Values {
         crc32: request.input.checksum_crc32.take(),
@@ -38,7 +41,7 @@ pub(crate) async fn put(api: &Api, mut request: Ask<PutObjectInput>) -> Answer<P
     let write_request = write_request(request.input, &request.headers, &verifier)?;
 
     let fail = |error: Error| map::failure(&error, &request.extensions);
-    let mut write = api
+    let mut write = operations
         .engine
         .write(&bucket, &key, write_request)
         .await
@@ -149,7 +152,7 @@ pub(crate) fn parse_md5(header: Option<&str>) -> S3Result<Option<[u8; 16]>> {
 ///
 /// The errors of `s3s`'s streams have no public type, so they are told apart by their text (pinned by tests).
 pub(crate) fn body_error(error: &StdError, extensions: &Extensions) -> Error {
-    let fault = RequestContext::of(extensions).and_then(|context| context.look(|notes| notes.body_fault));
+    let fault = RequestContext::of(extensions).and_then(|context| context.read(|notes| notes.body_fault));
     let text = error.to_string();
     let (code, message) = match fault {
         Some(BodyFault::Stalled) => ("RequestTimeout", "the request body made no progress"),

@@ -11,9 +11,9 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
-use super::{Answer, Ask};
-use crate::edge::Api;
+use super::{Request, Response};
 use crate::map;
+use crate::operations::Operations;
 
 const KEYS_MAX: i32 = 1000;
 const TOKEN_VERSION: &str = "1:";
@@ -28,7 +28,10 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'*');
 
 /// `ListObjectsV2`.
-pub(crate) async fn v2(api: &Api, request: Ask<ListObjectsV2Input>) -> Answer<ListObjectsV2Output> {
+pub(crate) async fn v2(
+    operations: &Operations,
+    request: Request<ListObjectsV2Input>,
+) -> Response<ListObjectsV2Output> {
     let input = request.input;
     let names = Names::new(input.encoding_type.as_ref())?;
     let continued = input
@@ -43,7 +46,7 @@ pub(crate) async fn v2(api: &Api, request: Ask<ListObjectsV2Input>) -> Answer<Li
         after: continued.or_else(|| input.start_after.clone()),
         max_keys: input.max_keys,
     };
-    let (page, max_keys) = fetch(api, asked, &request.extensions).await?;
+    let (page, max_keys) = fetch(operations, asked, &request.extensions).await?;
     let owner = input.fetch_owner.unwrap_or(false).then(map::owner);
     let key_count = i32::try_from(page.objects.len() + page.prefixes.len()).unwrap_or(i32::MAX);
     Ok(S3Response::new(ListObjectsV2Output {
@@ -64,7 +67,10 @@ pub(crate) async fn v2(api: &Api, request: Ask<ListObjectsV2Input>) -> Answer<Li
 }
 
 /// `ListObjects`.
-pub(crate) async fn v1(api: &Api, request: Ask<ListObjectsInput>) -> Answer<ListObjectsOutput> {
+pub(crate) async fn v1(
+    operations: &Operations,
+    request: Request<ListObjectsInput>,
+) -> Response<ListObjectsOutput> {
     let input = request.input;
     let names = Names::new(input.encoding_type.as_ref())?;
     let asked = Asked {
@@ -74,7 +80,7 @@ pub(crate) async fn v1(api: &Api, request: Ask<ListObjectsInput>) -> Answer<List
         after: input.marker.clone(),
         max_keys: input.max_keys,
     };
-    let (page, max_keys) = fetch(api, asked, &request.extensions).await?;
+    let (page, max_keys) = fetch(operations, asked, &request.extensions).await?;
     Ok(S3Response::new(ListObjectsOutput {
         is_truncated: Some(page.next.is_some()),
         next_marker: page.next.as_deref().map(|next| names.show(next)),
@@ -92,9 +98,9 @@ pub(crate) async fn v1(api: &Api, request: Ask<ListObjectsInput>) -> Answer<List
 
 /// `ListObjectVersions`: every object is its own latest version `null`, as in a bucket without versioning.
 pub(crate) async fn versions(
-    api: &Api,
-    request: Ask<ListObjectVersionsInput>,
-) -> Answer<ListObjectVersionsOutput> {
+    operations: &Operations,
+    request: Request<ListObjectVersionsInput>,
+) -> Response<ListObjectVersionsOutput> {
     let input = request.input;
     let names = Names::new(input.encoding_type.as_ref())?;
     let asked = Asked {
@@ -104,7 +110,7 @@ pub(crate) async fn versions(
         after: input.key_marker.clone(),
         max_keys: input.max_keys,
     };
-    let (page, max_keys) = fetch(api, asked, &request.extensions).await?;
+    let (page, max_keys) = fetch(operations, asked, &request.extensions).await?;
     let to_version = |object: &ListedObject| ObjectVersion {
         e_tag: Some(map::etag(object.version.as_str())),
         is_latest: Some(true),
@@ -144,12 +150,17 @@ struct Asked<'a> {
     max_keys: Option<i32>,
 }
 
-async fn fetch(api: &Api, asked: Asked<'_>, extensions: &Extensions) -> S3Result<(ListPage, i32)> {
+async fn fetch(
+    operations: &Operations,
+    asked: Asked<'_>,
+    extensions: &Extensions,
+) -> S3Result<(ListPage, i32)> {
     let bucket = map::bucket(asked.bucket)?;
     let max_keys = max_keys(asked.max_keys)?;
     if max_keys == 0 {
         // A limit of 0 means something else to the engine; S3 answers an empty page that is the last.
-        api.engine
+        operations
+            .engine
             .head_bucket(&bucket)
             .await
             .map_err(|error| map::failure(&error, extensions))?;
@@ -164,7 +175,7 @@ async fn fetch(api: &Api, asked: Asked<'_>, extensions: &Extensions) -> S3Result
         start_after: asked.after.filter(|after| !after.is_empty()),
         limit: usize::try_from(max_keys).expect("checked to be positive"),
     };
-    let page = api
+    let page = operations
         .engine
         .list(&bucket, options)
         .await

@@ -17,8 +17,8 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use s3s::crypto::{Checksum, Md5};
 
 use crate::body::BodyFault;
+use crate::rechunk::is_chunked;
 use crate::refusal::Refusal;
-use crate::small_chunks::is_chunked;
 
 /// Why a document ends early.
 #[derive(Debug, PartialEq, Eq)]
