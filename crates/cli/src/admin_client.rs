@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use forebay_node::admin::api::Failure;
+use forebay_admin::api::Failure;
 use forebay_node::keys::KeyFile;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -2,8 +2,8 @@
 //! is named.
 
 use anyhow::anyhow;
+use forebay_admin::api::{Bucket, CreateBucket};
 use forebay_client::Client;
-use forebay_node::admin::api::{Bucket, CreateBucket};
 use forebay_transfer::spawn_client_call;
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
 //! `forebay cache warm|evict|pin|unpin PREFIX`: each starts a job.
 
 use anyhow::anyhow;
-use forebay_node::admin::api::CacheRequest;
-use forebay_node::jobs::JobInfo;
+use forebay_admin::api::CacheRequest;
+use forebay_admin::jobs::JobInfo;
 
 use crate::admin_client::AdminClient;
 use crate::args::{CacheArgs, CacheVerb};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use clap::CommandFactory;
+use forebay_admin::metrics;
 use forebay_node::config::reference::{ACCESS_KEY_ID, BUCKET_KEYS, KEY_KEYS, SECRET_ACCESS_KEY, SETTINGS};
-use forebay_node::metrics;
 
 use crate::args::{Cli, DocsArgs};
 use crate::exit::{Exit, Outcome};
@@ -154,7 +154,7 @@ fn metrics() -> String {
 }
 
 fn admin() -> Outcome<String> {
-    let document = serde_json::to_value(forebay_node::admin::openapi()).map_err(Exit::failure)?;
+    let document = serde_json::to_value(forebay_admin::openapi()).map_err(Exit::failure)?;
     let mut text = format!(
         "# Admin API\n\n{HEAD}JSON over HTTP, on loopback by default. Anywhere else every page but the health checks needs \
          `Authorization: Bearer <admin_token of keys.toml>`. Whatever changes state is sent as `Content-Type: \

@@ -1,8 +1,8 @@
 //! `forebay jobs [show|wait|stop ID]`.
 
 use anyhow::anyhow;
+use forebay_admin::jobs::{JobInfo, JobState};
 use forebay_core::format_bytes;
-use forebay_node::jobs::{JobInfo, JobState};
 
 use crate::admin_client::AdminClient;
 use crate::args::{JobsArgs, JobsVerb};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use forebay_admin::api::{Status, Tier};
 use forebay_core::format_bytes;
-use forebay_node::admin::api::{Status, Tier};
 
 use crate::admin_client::AdminClient;
 use crate::args::NodeArgs;

@@ -7,10 +7,10 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, Secret};
 use serde::{Deserialize, Serialize};
 
-use crate::value::{Freshness, Period, Secret, Size, Uid};
+use crate::value::{Freshness, Period, Size, Uid};
 
 pub mod reference;
 #[cfg(test)]

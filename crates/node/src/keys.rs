@@ -9,10 +9,8 @@ use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, Secret};
 use serde::{Deserialize, Serialize};
-
-use crate::value::Secret;
 
 /// Content of the key file. `Debug` hides the secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -121,13 +119,6 @@ impl KeyFile {
 
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Returns whether two secrets are the same, in a time that does not depend on where they differ.
-#[must_use]
-pub fn same_secret(left: &str, right: &str) -> bool {
-    // Hashes have one length and compare in constant time.
-    blake3::hash(left.as_bytes()) == blake3::hash(right.as_bytes())
-}
-
 fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension(format!("toml.{}.tmp", std::process::id()));
     let written = (|| {
@@ -212,12 +203,5 @@ mod tests {
         let error = KeyFile::ensure(dir.path(), NeedsAccessKey::Yes).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
         assert!(!format!("{error:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn secrets_compare_by_content() {
-        assert!(same_secret("abc", "abc"));
-        assert!(!same_secret("abc", "abcd"));
-        assert!(!same_secret("", "a"));
     }
 }

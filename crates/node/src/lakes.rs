@@ -8,15 +8,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_admin::api;
+use forebay_admin::metrics::LakeSnapshot;
 use forebay_core::{BucketName, Error, Kind, Result};
 use forebay_engine::LakeOptions;
 use forebay_lake::{Counted, Lake, LakeCounters, ListOptions, OpenOptions, SchedulerOptions, selftest};
 use futures::future::try_join_all;
 use parking_lot::RwLock;
 
-use crate::admin::api;
 use crate::lake_url::LakeUrl;
-use crate::metrics::LakeSnapshot;
 use crate::options::{Limits, NodeOptions, SelfTest};
 
 /// The longest that one self-test or look may take.

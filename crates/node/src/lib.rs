@@ -1,8 +1,8 @@
-//! One node: its options, its services composed, its admin API, metrics and jobs.
+//! One node: its options and its services composed.
 //!
 //! Read in this order: [`config`] (what was typed), [`options`] (what holds), [`Node`] (`node.rs`: services
-//! composed and taken down), `services.rs` (what requests share), [`admin`], [`jobs`], [`metrics`],
-//! `socket.rs` (clients on this host, served by `forebay_ipc`). Saves are `forebay_checkpoint_node`'s.
+//! composed and taken down), `services.rs` (what requests share), `socket.rs` (clients on this host, served by
+//! `forebay_ipc`). The admin API, metrics and jobs are `forebay_admin`'s, saves `forebay_checkpoint_node`'s.
 //!
 //! ```no_run
 //! use forebay_node::{Node, config::Config, options::NodeOptions};
@@ -17,17 +17,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod admin;
-mod cache_jobs;
 pub mod config;
 mod embedded;
-pub mod jobs;
 pub mod keys;
 pub mod lake_url;
 mod lakes;
 pub mod logging;
 pub mod machine;
-pub mod metrics;
 mod node;
 mod not_ready;
 pub mod options;

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_admin::{self as admin, Protection};
 use forebay_checkpoint_node::{LeftBehind, StepViews, resume};
 use forebay_core::{Clock, Error, Kind, Result, SystemClock};
 use forebay_engine::{BucketOptions, Engine, EngineOptions, LakeSources};
@@ -22,7 +23,6 @@ use forebay_s3::{Access, AccessKey, AccessKeys, Buckets, S3Edge, S3Options};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::admin::{self, Protection};
 use crate::config::KeyAccess;
 use crate::keys::{KeyFile, NeedsAccessKey};
 use crate::lakes::{self, WatchedLake};
@@ -93,7 +93,7 @@ impl Node {
         let (ready_sender, ready) = watch::channel(false);
         let mut tasks = JoinSet::new();
         if let Some(Endpoint { listener, addr }) = admin {
-            let router = admin::router(Arc::clone(&services), protection(addr, &key_file));
+            let router = admin::router(services.clone(), protection(addr, &key_file));
             tasks.spawn(admin::serve(listener, router, services.stop.clone()));
         }
         let left_behind = find_left_behind(&services).await;

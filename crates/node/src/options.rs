@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_core::{BucketName, Error, Kind, Result};
+use forebay_core::{BucketName, Error, Kind, Result, Secret};
 use forebay_engine::Consistency;
 use forebay_net::TlsFiles;
 
@@ -16,7 +16,7 @@ use crate::config::{
 };
 use crate::lake_url::LakeUrl;
 use crate::machine::Machine;
-use crate::value::{Freshness, Period, Secret, Size, Uid};
+use crate::value::{Freshness, Period, Size, Uid};
 
 mod endpoint;
 mod ipc;

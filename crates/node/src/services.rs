@@ -7,22 +7,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_admin::jobs::Jobs;
+use forebay_admin::metrics::{self, Metrics};
 use forebay_checkpoint_node::{Saves, SavesOptions};
 use forebay_core::{Clock, Result};
 use forebay_engine::{Engine, EngineSource};
 use forebay_ipc::{Access, Ipc, IpcServices};
 use forebay_reservoir::staging_log::StagingLog;
 use forebay_reservoir::{Reservoir, ReservoirOptions, Staging};
-use forebay_s3::{InFlight, RequestEnd, S3Observer};
+use forebay_s3::{RequestEnd, S3Observer};
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::api;
-use crate::jobs::Jobs;
 use crate::lakes::WatchedLake;
-use crate::metrics::{self, Metrics, Snapshot};
 use crate::options::NodeOptions;
 use crate::readiness::Readiness;
 use crate::socket;
+
+mod administered;
+#[cfg(test)]
+mod tests;
 
 /// Folder of the staging log, in the data folder of the node.
 const SAVES_FOLDER: &str = "saves";
@@ -112,89 +115,6 @@ impl Services {
     /// Why the node is not ready; `None` if it is.
     pub(crate) fn why_not_ready(&self) -> Option<String> {
         self.readiness.why_not()
-    }
-
-    /// Returns what all counters say now.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        Snapshot {
-            reservoir: self.reservoir.stats(),
-            ipc: self.ipc.stats(),
-            saves: self.saves.stats(),
-            ram_budget_bytes: self.options.ram_bytes,
-            nvme_budget_bytes: self.options.nvme_bytes,
-            lakes: self.lakes.iter().map(|lake| lake.snapshot()).collect(),
-            jobs_running: self.jobs.running() as u64,
-            log_lines_dropped: crate::logging::dropped_lines(),
-            uptime: self.uptime(),
-            ready: self.why_not_ready().is_none(),
-        }
-    }
-
-    fn uptime(&self) -> Duration {
-        self.clock.monotonic().saturating_sub(self.started)
-    }
-
-    /// The status page.
-    pub(crate) fn status(&self) -> api::Status {
-        let stats = self.reservoir.stats();
-        let ipc = self.ipc.stats();
-        let from_cache = stats.served_ram_bytes + stats.served_nvme_bytes;
-        let served = from_cache + stats.served_peer_bytes + stats.served_lake_bytes;
-        let in_flight = self.readiness.serving().map_or(
-            InFlight {
-                requests: 0,
-                bytes: 0,
-            },
-            |serving| serving.edge.in_flight(),
-        );
-        api::Status {
-            version: env!("CARGO_PKG_VERSION").into(),
-            pid: std::process::id(),
-            uptime_seconds: self.uptime().as_secs(),
-            ready: self.why_not_ready().is_none(),
-            s3: self.s3_url.clone().unwrap_or_else(|| "off".into()),
-            socket: self.socket.as_ref().map(|path| path.display().to_string()),
-            ram: api::Tier {
-                budget_bytes: self.options.ram_bytes,
-                used_bytes: stats.ram_used_bytes,
-                pages: stats.ram_pages,
-                evicted_pages: stats.evicted_ram_pages,
-            },
-            nvme: api::Tier {
-                budget_bytes: self.options.nvme_bytes,
-                used_bytes: stats.nvme_used_bytes,
-                pages: stats.nvme_pages,
-                evicted_pages: stats.evicted_nvme_pages,
-            },
-            pinned_bytes: stats.pinned_bytes,
-            served: api::Served {
-                ram_bytes: stats.served_ram_bytes,
-                nvme_bytes: stats.served_nvme_bytes,
-                lake_bytes: stats.served_lake_bytes,
-                hit_ratio: (served > 0).then(|| from_cache as f64 / served as f64),
-            },
-            corrupt_blocks: stats.corrupt_ram_blocks
-                + stats.corrupt_nvme_blocks
-                + stats.corrupt_source_blocks,
-            lakes: self.lakes.iter().map(|lake| lake.status()).collect(),
-            clients: api::Clients {
-                sessions: ipc.sessions,
-                connections: ipc.connections,
-                leases: ipc.leases,
-                leased_bytes: ipc.leased_bytes,
-                copied_bytes: stats.lease_copied_bytes,
-                expired_leases: ipc.expired_leases,
-                abandoned_bytes: stats.abandoned_bytes,
-                staging_budget_bytes: ipc.staging_budget_bytes,
-                staging_used_bytes: ipc.staging_lent_bytes,
-            },
-            in_flight: api::InFlight {
-                s3_requests: in_flight.requests,
-                s3_bytes: in_flight.bytes,
-                leased_pages: stats.leased_pages,
-                jobs: self.jobs.running() as u64,
-            },
-        }
     }
 }
 

@@ -1,8 +1,8 @@
-//! Values that people type into a configuration: sizes, periods, consistency, secrets.
+//! Values that people type into a configuration: sizes, periods, consistency.
 //!
 //! Each is a newtype that reads and writes the text people use (`4GiB`, `5s`, `always`), so that the file,
-//! the environment and the flags accept the same words and `config show` prints what can be pasted back. A
-//! secret reads like any text and never writes itself.
+//! the environment and the flags accept the same words and `config show` prints what can be pasted back. Secrets
+//! are `forebay_core::Secret`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,9 +11,6 @@ use std::time::Duration;
 use forebay_core::{Error, Kind, Result, format_bytes, parse_bytes};
 use forebay_engine::Consistency;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-/// Text in place of a secret.
-pub const HIDDEN: &str = "(hidden)";
 
 /// A number of bytes, typed as `4GiB`, `512MB` or `1048576`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,69 +120,6 @@ impl fmt::Display for Freshness {
     }
 }
 
-/// Text that is never printed: `Debug`, `Display` and `Serialize` all say `(hidden)`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Takes a secret.
-    #[must_use]
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-
-    /// The secret itself; only for those who sign, compare or store it.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HIDDEN)
-    }
-}
-
-impl Serialize for Secret {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(HIDDEN)
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(SecretVisitor).map(Self)
-    }
-}
-
-/// Takes text only, and does not repeat anything else: serde's own message would quote a number.
-struct SecretVisitor;
-
-impl serde::de::Visitor<'_> for SecretVisitor {
-    type Value = String;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text in quotes")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<String, E> {
-        Ok(text.to_owned())
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<String, E> {
-        Err(E::custom("a secret is a text in quotes"))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<String, E> {
-        self.visit_i64(0)
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<String, E> {
-        self.visit_i64(0)
-    }
-}
-
 /// A size or period in a file: text, or a plain number of bytes or seconds.
 #[derive(Deserialize)]
 #[serde(untagged)]
@@ -263,13 +197,5 @@ mod tests {
                 .to_string()
                 .contains("immutable, always")
         );
-    }
-
-    #[test]
-    fn a_secret_never_writes_itself() {
-        let secret = Secret::new("hunter2");
-        assert!(!format!("{secret:?}").contains("hunter2"));
-        assert!(!serde_json::to_string(&secret).unwrap().contains("hunter2"));
-        assert_eq!(secret.reveal(), "hunter2");
     }
 }

@@ -1,7 +1,8 @@
 //! Crate direction: which of our crates may use which (DESIGN §3), read from the manifests.
 //!
 //! One way only: core ← wire; core ← lake, reservoir, dataset, checkpoint ← engine ← s3, ipc ← checkpoint-node ←
-//! node ← cli ← python. A door (s3, ipc) knows no node; a capability registers its family of messages with ipc.
+//! admin ← node ← cli ← python. A door (s3, ipc, admin) knows no node: a capability registers its family of
+//! messages with ipc, and admin sees the node through a trait of its own.
 //! The client stands beside them, on core and wire; the loader stands on client, dataset and decode, dataset-pack on the loader,
 //! checkpoint-client on client and checkpoint, transfer on client and lake.
 //! The reservoir knows nothing of lakes (it fills through its own `Source`), testkit serves tests alone,
@@ -99,11 +100,24 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "forebay-node",
+        "forebay-admin",
         &[
             "forebay-core",
             "forebay-net",
             "forebay-wire",
+            "forebay-ipc",
+            "forebay-checkpoint-node",
+            "forebay-lake",
+            "forebay-reservoir",
+            "forebay-engine",
+        ],
+    ),
+    (
+        "forebay-node",
+        &[
+            "forebay-admin",
+            "forebay-core",
+            "forebay-net",
             "forebay-ipc",
             "forebay-checkpoint-node",
             "forebay-lake",
@@ -115,6 +129,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "forebay-cli",
         &[
+            "forebay-admin",
             "forebay-core",
             "forebay-net",
             "forebay-lake",
@@ -149,11 +164,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TESTKIT: &str = "forebay-testkit";
 /// Crates that the tests of another one need: what reads through a node is tested with a real one, and a node
 /// through its client.
-const FOR_TESTS: [(&str, &str); 4] = [
+const FOR_TESTS: [(&str, &str); 5] = [
     ("forebay-loader", "forebay-node"),
     ("forebay-dataset-pack", "forebay-node"),
     ("forebay-checkpoint-client", "forebay-node"),
     ("forebay-node", "forebay-client"),
+    ("forebay-node", "forebay-wire"),
 ];
 
 pub(super) fn check(workspace: &Workspace) -> Result<Finding> {

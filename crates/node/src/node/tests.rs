@@ -116,13 +116,13 @@ async fn a_lake_around_the_data_folder_is_refused_because_it_would_serve_the_key
 fn the_key_file_counts_only_while_no_key_is_configured() {
     let file = KeyFile {
         access_key_id: Some("fromfile".into()),
-        secret_access_key: Some(crate::value::Secret::new("s3cretfile")),
+        secret_access_key: Some(forebay_core::Secret::new("s3cretfile")),
         admin_token: None,
     };
     assert!(format!("{:?}", access_keys(&[], &file)).contains("fromfile"));
     let configured = KeySettings {
         id: "fromconfig".into(),
-        secret: crate::value::Secret::new("s3cretconfig"),
+        secret: forebay_core::Secret::new("s3cretconfig"),
         access: KeyAccess::ReadWrite,
         buckets: None,
     };

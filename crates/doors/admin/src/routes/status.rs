@@ -3,11 +3,11 @@
 use axum::Json;
 use axum::extract::State;
 
-use super::Shared;
-use super::api::Status;
+use crate::Shared;
+use crate::api::Status;
 
 /// Status of the node.
 #[utoipa::path(get, path = "/v1/status", tag = "node", responses((status = 200, body = Status)))]
-pub(crate) async fn show(State(services): State<Shared>) -> Json<Status> {
-    Json(services.status())
+pub(crate) async fn show(State(node): State<Shared>) -> Json<Status> {
+    Json(node.status())
 }

@@ -15,9 +15,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use forebay_core::{Error, Kind, Result};
 
-use super::Protection;
-use super::answer::Refusal;
-use crate::keys::same_secret;
+use crate::Protection;
+use crate::answer::Refusal;
 
 /// Lets a request pass or answers it.
 pub(crate) async fn check(
@@ -47,6 +46,12 @@ pub(crate) async fn check(
             .into_response();
     }
     next.run(request).await
+}
+
+/// Returns whether two secrets are the same, in a time that does not depend on where they differ.
+fn same_secret(left: &str, right: &str) -> bool {
+    // Hashes have one length and compare in constant time.
+    blake3::hash(left.as_bytes()) == blake3::hash(right.as_bytes())
 }
 
 fn check_browser(method: &Method, headers: &HeaderMap, protection: &Protection) -> Result<()> {
@@ -108,6 +113,13 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn secrets_compare_by_content() {
+        assert!(same_secret("abc", "abc"));
+        assert!(!same_secret("abc", "abcd"));
+        assert!(!same_secret("", "a"));
+    }
 
     #[test]
     fn only_addresses_and_localhost_are_local() {

@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use forebay_core::{Error, Kind};
 
-use super::api::Failure;
+use crate::api::Failure;
 
 /// An error on its way out.
 #[derive(Debug)]

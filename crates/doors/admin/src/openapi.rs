@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use super::{buckets, cache, config, health, jobs, saves, status};
+use crate::routes::{buckets, cache, config, health, jobs, saves, status};
 
 #[derive(OpenApi)]
 #[openapi(

@@ -13,23 +13,23 @@ use forebay_engine::{Conditions, Engine, RangeRequest, ReadAnswer};
 use forebay_lake::{ListOptions, ListedObject};
 use futures::{StreamExt, TryStreamExt, stream};
 
+use crate::Administered;
 use crate::jobs::{JobInfo, JobKind, Progress};
-use crate::services::Services;
 
 /// Keys of one listing page.
 const PAGE_KEYS: usize = 1000;
 
 /// Starts a job for what lies below a prefix.
 pub(crate) fn start(
-    services: &Services,
+    node: &dyn Administered,
     kind: JobKind,
     bucket: BucketName,
     prefix: String,
 ) -> Result<JobInfo> {
-    let engine = Arc::clone(services.engine()?);
+    let engine = node.engine()?;
     let target = format!("{bucket}/{prefix}");
-    let parallel = services.options.limits.warm_parallel_max;
-    services.jobs.start(kind, target, move |progress| async move {
+    let parallel = node.warm_parallel_max();
+    node.jobs().start(kind, target, move |progress| async move {
         match kind {
             JobKind::Warm => warm(&engine, &bucket, &prefix, parallel, &progress).await,
             JobKind::Evict | JobKind::Pin | JobKind::Unpin => {

@@ -7,15 +7,15 @@ use forebay_core::SystemClock;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
+use forebay_admin::{Protection, router};
+use forebay_core::Secret;
+
 use super::*;
 use crate::config::Config;
 use crate::machine::Machine;
-use crate::options::NodeOptions;
-use crate::services::Foundations;
-use crate::socket;
 
 /// Services of a node whose lake has not answered.
-async fn services(dir: &Path) -> Shared {
+async fn services(dir: &Path) -> Arc<Services> {
     let text = format!(
         "data = '{}'\nram = '64MiB'\nnvme = 0\n[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'",
         dir.display()

@@ -5,9 +5,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use forebay_core::{BucketName, Error, Kind};
 
-use super::Shared;
-use super::answer::{Body, Refusal};
-use super::api::{CacheRequest, Failure};
+use crate::Shared;
+use crate::answer::{Body, Refusal};
+use crate::api::{CacheRequest, Failure};
 use crate::cache_jobs;
 use crate::jobs::{JobInfo, JobKind};
 
@@ -17,7 +17,7 @@ use crate::jobs::{JobInfo, JobKind};
     (status = 202, description = "The job that does it", body = JobInfo),
     (status = 400, body = Failure), (status = 404, body = Failure), (status = 503, body = Failure)))]
 pub(crate) async fn start(
-    State(services): State<Shared>,
+    State(node): State<Shared>,
     Path(verb): Path<String>,
     Body(request): Body<CacheRequest>,
 ) -> Result<(StatusCode, Json<JobInfo>), Refusal> {
@@ -35,7 +35,7 @@ pub(crate) async fn start(
         }
     };
     let bucket = BucketName::new(&request.bucket)?;
-    services.engine()?.head_bucket(&bucket).await?;
-    let job = cache_jobs::start(&services, kind, bucket, request.prefix)?;
+    node.engine()?.head_bucket(&bucket).await?;
+    let job = cache_jobs::start(&*node, kind, bucket, request.prefix)?;
     Ok((StatusCode::ACCEPTED, Json(job)))
 }

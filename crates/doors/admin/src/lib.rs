@@ -1,8 +1,11 @@
 //! The admin API: JSON for people and programs that run the node, metrics for those who watch it.
 //!
 //! It listens on loopback unless told otherwise, and asks for the bearer token everywhere else.
-//! `admin/guard.rs` decides who may come in (and keeps web pages out), one file per noun answers,
-//! `admin/api.rs` has the types, from which `/openapi.json` is made. Bodies are limited to 64 KiB.
+//! `guard.rs` decides who may come in (and keeps web pages out), `routes/` answers with one file per noun,
+//! `api.rs` has the types, from which `/openapi.json` is made. Bodies are limited to 64 KiB.
+//! [`jobs`] is the table of long work, [`metrics`] defines every metric. The door knows its node only as an
+//! [`Administered`]; whoever composes the node implements it.
+#![forbid(unsafe_code)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,26 +13,24 @@ use std::time::Duration;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
-use forebay_core::{Error, Result};
+use forebay_checkpoint_node::Saves;
+use forebay_core::{Error, Result, Secret};
+use forebay_engine::Engine;
 use forebay_net::{Listener, Peer, Stream};
 use tokio_util::sync::CancellationToken;
 
-use crate::services::Services;
-use crate::value::Secret;
+use crate::jobs::Jobs;
+use crate::metrics::{Metrics, Snapshot};
+use crate::routes::{buckets, cache, config, health, saves, status};
 
 mod answer;
 pub mod api;
-mod buckets;
-mod cache;
-mod config;
+mod cache_jobs;
 mod guard;
-mod health;
-mod jobs;
+pub mod jobs;
+pub mod metrics;
 mod openapi;
-mod saves;
-mod status;
-#[cfg(test)]
-mod tests;
+mod routes;
 
 pub use openapi::document as openapi;
 
@@ -39,12 +40,34 @@ const BODY_BYTES_MAX: usize = 64 << 10;
 /// Pause after an accept that failed.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
+/// A node as the admin API sees it.
+pub trait Administered: Send + Sync + 'static {
+    /// The engine, or `Unavailable` while a lake has not answered yet.
+    fn engine(&self) -> Result<Arc<Engine>>;
+    /// Why the node is not ready; `None` if it is.
+    fn why_not_ready(&self) -> Option<String>;
+    /// The status page.
+    fn status(&self) -> api::Status;
+    /// All counters at this moment.
+    fn snapshot(&self) -> Snapshot;
+    /// The effective configuration without secrets, keys as in `forebay.toml`.
+    fn config(&self) -> serde_json::Value;
+    /// Long work.
+    fn jobs(&self) -> &Jobs;
+    /// Steps on their way to the lake.
+    fn saves(&self) -> &Saves;
+    /// Counters that nobody else keeps.
+    fn metrics(&self) -> &Metrics;
+    /// The most objects that one warm job reads at once.
+    fn warm_parallel_max(&self) -> usize;
+}
+
 /// State of the handlers.
-pub(crate) type Shared = Arc<Services>;
+pub(crate) type Shared = Arc<dyn Administered>;
 
 /// Rule for the token.
 #[derive(Debug, Clone)]
-pub(crate) enum Protection {
+pub enum Protection {
     /// Nobody: only processes on this host can connect.
     Loopback,
     /// Everybody, for everything but the health checks.
@@ -52,7 +75,7 @@ pub(crate) enum Protection {
 }
 
 /// All routes, behind the guard.
-pub(crate) fn router(services: Shared, protection: Protection) -> Router {
+pub fn router(node: Arc<dyn Administered>, protection: Protection) -> Router {
     Router::new()
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -62,9 +85,9 @@ pub(crate) fn router(services: Shared, protection: Protection) -> Router {
         .route("/v1/config", get(config::show))
         .route("/v1/buckets", get(buckets::list).post(buckets::create))
         .route("/v1/cache/{verb}", post(cache::start))
-        .route("/v1/jobs", get(jobs::list))
-        .route("/v1/jobs/{id}", get(jobs::show))
-        .route("/v1/jobs/{id}/stop", post(jobs::stop))
+        .route("/v1/jobs", get(routes::jobs::list))
+        .route("/v1/jobs/{id}", get(routes::jobs::show))
+        .route("/v1/jobs/{id}/stop", post(routes::jobs::stop))
         .route("/v1/saves", get(saves::list))
         .route("/v1/saves/{id}", get(saves::show))
         .route("/v1/saves/{id}/abort", post(saves::abort))
@@ -72,11 +95,11 @@ pub(crate) fn router(services: Shared, protection: Protection) -> Router {
         .method_not_allowed_fallback(answer::wrong_method)
         .layer(middleware::from_fn_with_state(Arc::new(protection), guard::check))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(services)
+        .with_state(node)
 }
 
 /// Serves until `stop` fires, then lets running requests finish.
-pub(crate) async fn serve(listener: Listener, router: Router, stop: CancellationToken) -> Result<()> {
+pub async fn serve(listener: Listener, router: Router, stop: CancellationToken) -> Result<()> {
     axum::serve(Connections(listener), router)
         .with_graceful_shutdown(stop.cancelled_owned())
         .await

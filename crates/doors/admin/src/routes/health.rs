@@ -5,8 +5,8 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-use super::Shared;
-use super::api::Health;
+use crate::Shared;
+use crate::api::Health;
 
 /// The process runs.
 #[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, body = Health)))]
@@ -19,8 +19,8 @@ pub(crate) async fn healthz() -> Json<Health> {
 
 /// Every lake has answered and the node is not stopping.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Health)))]
-pub(crate) async fn readyz(State(services): State<Shared>) -> Response {
-    match services.why_not_ready() {
+pub(crate) async fn readyz(State(node): State<Shared>) -> Response {
+    match node.why_not_ready() {
         None => Json(Health {
             ok: true,
             reason: None,
@@ -39,11 +39,11 @@ pub(crate) async fn readyz(State(services): State<Shared>) -> Response {
 
 /// All metrics, as OpenMetrics text.
 #[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, body = String, content_type = "text/plain")))]
-pub(crate) async fn metrics(State(services): State<Shared>) -> Response {
+pub(crate) async fn metrics(State(node): State<Shared>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     (
         [(header::CONTENT_TYPE, kind)],
-        services.metrics.encode(services.snapshot()),
+        node.metrics().encode(node.snapshot()),
     )
         .into_response()
 }
