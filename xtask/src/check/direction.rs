@@ -65,6 +65,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "forebay-engine",
         &["forebay-core", "forebay-lake", "forebay-reservoir"],
     ),
+    ("forebay-cluster", &["forebay-core", "forebay-reservoir"]),
     (
         "forebay-s3",
         &[

@@ -1,0 +1,29 @@
+//! Several nodes, one pool: who they are, which of them owns what.
+//!
+//! Clean data is a cache, so a wrong or lost owner is slow and never wrong, and nothing here needs agreement.
+//! Gossip says who is there ([`Gossip`]); a pure function of that view says who owns a stripe
+//! ([`placement`]). What must not fork is decided by create-only writes to the lake, never by gossip.
+//!
+//! Read in this order: [`Member`], [`placement`], [`Membership`], [`Gossip`].
+//!
+//! ```
+//! use forebay_cluster::{Member, NodeId, placement};
+//! use forebay_reservoir::ObjectId;
+//!
+//! let members: Vec<_> = (1..=3).map(|number| Member::for_test(number, 1000)).collect();
+//! let owners = placement::owners(&members, ObjectId([0; 16]), 0, 2);
+//! assert_eq!(owners.len(), 2);
+//! assert_ne!(owners[0].id, owners[1].id);
+//! ```
+#![forbid(unsafe_code)]
+
+mod gossip;
+mod member;
+mod membership;
+pub mod placement;
+mod tagged_socket;
+
+pub use gossip::{Gossip, GossipOptions};
+pub use member::{Member, MemberState, NodeId, WEIGHT_MAX, WIRE_VERSION};
+pub use membership::{FixedMembers, Membership, View};
+pub use tagged_socket::GossipKey;
