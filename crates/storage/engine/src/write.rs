@@ -188,7 +188,7 @@ impl ObjectWrite {
         if self.request.bytes.is_some_and(|expected| self.bytes > expected) {
             return Err(self.wrong_length());
         }
-        self.fill.push(&bytes);
+        self.fill.push(&bytes).await;
         self.writer.write(bytes).await
     }
 

@@ -1,13 +1,13 @@
 //! Demotion: pages that leave RAM go to NVMe.
 //!
-//! One task keeps a little memory free (see `ram/evict.rs`): it takes victims, writes a few of them at a time
-//! and evicts each once it is written. At shutdown what is still in RAM is written too, as far as the
+//! One task keeps a little memory free (see `ram/evict.rs`): it takes the pages that readers handed over, and
+//! victims of its own choice, writes a few of them at a time and evicts each once it is written. At shutdown what is still in RAM is written too, as far as the
 //! deadline allows, so that a restart begins warm.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{BLOCKS_PER_PAGE, Kind};
+use forebay_core::{BLOCKS_PER_PAGE, BlockMask, Kind};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::Instant;
@@ -19,7 +19,7 @@ use crate::page::Page;
 use crate::ram::RamTier;
 
 /// Pages that are written at once.
-const WRITES_MAX: usize = 4;
+const WRITES_MAX: usize = 8;
 
 /// Pause before victims are looked for again when there were none.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
@@ -52,27 +52,57 @@ async fn fill_reserve(nvme: &NamedNvme, ram: &RamTier) {
         {
             let bytes = page.frame.backed_bytes();
             pending_bytes += bytes;
-            writes.push(async move {
-                write(nvme, ram, &page).await;
-                ram.finish_eviction(page);
-                bytes
-            });
+            writes.push(demote_page(nvme, ram, page, bytes));
         }
-        let Some(bytes) = writes.next().await else { return };
-        pending_bytes -= bytes;
+        tokio::select! {
+            biased;
+            written = writes.next() => match written {
+                Some(bytes) => pending_bytes -= bytes,
+                None => return,
+            },
+            // More was handed over, and there may be a place for it.
+            () = ram.reserve_is_low(), if writes.len() < WRITES_MAX => {}
+        }
     }
 }
 
-/// Writes a page unless it is there already.
-async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) {
+/// Writes a page, then evicts it; says how many bytes it had. If blocks came in meanwhile, it stays.
+async fn demote_page(nvme: &NamedNvme, ram: &RamTier, page: Arc<Page>, bytes: u64) -> u64 {
+    let mut under_way = UnderWay::begin(ram);
     let present = page.frame.present();
-    if present.is_empty()
-        || nvme
-            .store
-            .lookup(&page.key)
-            .is_some_and(|there| there.contains(present))
-    {
-        return;
+    if write(nvme, ram, &page, present).await {
+        under_way.bytes = bytes;
+    }
+    ram.finish_eviction(page, present);
+    bytes
+}
+
+/// A demotion that counts as under way until it is dropped: until its memory is free.
+struct UnderWay<'a> {
+    ram: &'a RamTier,
+    /// Bytes that the disk had to take.
+    bytes: u64,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(ram: &'a RamTier) -> Self {
+        ram.begin_demotion();
+        Self { ram, bytes: 0 }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.ram.end_demotion(self.bytes);
+    }
+}
+
+/// Writes blocks of a page unless they are there already, or the page was forgotten; says whether the disk
+/// was asked.
+async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>, present: BlockMask) -> bool {
+    let there = nvme.store.lookup(&page.key).unwrap_or_default();
+    if there.contains(present) || !ram.index.has(page) {
+        return false;
     }
     let mut checksums = [0; BLOCKS_PER_PAGE as usize];
     for block in present.blocks() {
@@ -93,13 +123,14 @@ async fn write(nvme: &NamedNvme, ram: &RamTier, page: &Arc<Page>) {
         Err(error) if error.kind() == Kind::Checksum => ram.quarantine(page, page.frame.corrupt(present)),
         Err(error) => tracing::debug!(%error, "page was not written to nvme"),
     }
+    true
 }
 
 /// Writes every page in RAM that is not on NVMe yet, until the deadline.
 pub(crate) async fn write_all(nvme: &NamedNvme, ram: &RamTier, deadline: Instant) {
     for shard in 0..SHARDS {
         for page in ram.index.entries(shard).iter().flat_map(|entry| entry.pages()) {
-            if tokio::time::timeout_at(deadline, write(nvme, ram, &page))
+            if tokio::time::timeout_at(deadline, write(nvme, ram, &page, page.frame.present()))
                 .await
                 .is_err()
             {

@@ -258,6 +258,13 @@ impl Index {
         }
     }
 
+    /// Returns whether this page, and no other in its place, is found here.
+    pub(crate) fn has(&self, page: &Arc<Page>) -> bool {
+        self.get(&page.key.object)
+            .and_then(|entry| entry.page(page.key.page))
+            .is_some_and(|found| Arc::ptr_eq(&found, page))
+    }
+
     /// Takes a page out if it is this one and `may_go` agrees while nobody can find it.
     pub(crate) fn take(&self, page: &PageKey, may_go: impl FnOnce(&Arc<Page>) -> bool) -> Option<Arc<Page>> {
         let entry = self.get(&page.object)?;

@@ -47,7 +47,8 @@ use folder::{Folder, io_error, journal_path};
 use index::replay::Replay;
 use index::{Change, Index};
 use journal::{Ending, Journal, JournalFile, read_records};
-use segments::{OsIo, RawIo, Segments};
+use segments::Segments;
+pub(crate) use segments::{OsIo, RawIo};
 use space::UNIT_BYTES;
 
 /// Threads for transfers.
@@ -68,6 +69,9 @@ const JOURNAL_BYTES_MIN: u64 = 128 << 10;
 /// Heap that the index takes for each byte of its records: 0.6 to 1 KB for the page of a small object, whose
 /// records have about 200 bytes.
 const HEAP_PER_RECORD_BYTE: u64 = 5;
+
+/// The tier has room while at least one part in this many of it is free; more than one eviction frees.
+const ROOM_SHARE: u64 = 64;
 
 /// The folder of the tier and its budget.
 #[derive(Debug, Clone)]
@@ -161,11 +165,13 @@ pub(crate) struct NvmeStore {
 
 impl NvmeStore {
     /// Opens the folder, replays its index and is ready to serve.
+    #[cfg(test)]
     pub(crate) async fn open(options: NvmeOptions, eviction: Box<dyn Eviction>) -> Result<Arc<Self>> {
         Self::open_with(options, Arc::new(OsIo), eviction).await
     }
 
-    async fn open_with(
+    /// Opens the folder on this disk, replays its index and is ready to serve.
+    pub(crate) async fn open_with(
         options: NvmeOptions,
         raw: Arc<dyn RawIo>,
         eviction: Box<dyn Eviction>,
@@ -242,6 +248,17 @@ impl NvmeStore {
     /// Returns which blocks of the page are there. Memory only.
     pub(crate) fn lookup(&self, key: &PageKey) -> Option<BlockMask> {
         self.index.lock().page(key).map(index::Page::live)
+    }
+
+    /// Returns whether more pages fit without another one going.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut index = self.index.lock();
+        index.reclaim();
+        let (free_units, units) = (index.space.unused_units(), index.space.usable_units());
+        let records_max = self.shares.record_bytes_max;
+        // Eviction frees a part at a time, so a little room does not mean that there is some to spare.
+        free_units >= units / ROOM_SHARE
+            && index.totals().record_bytes <= records_max - records_max / ROOM_SHARE
     }
 
     /// Forgets every page of the object; a write of it that is under way comes to nothing.

@@ -7,6 +7,7 @@
 //! Limits: memory by the arena's budget; pinned bytes and reserved runs by a share of it each.
 
 mod abandon;
+mod demotion;
 mod evict;
 
 use std::collections::BTreeMap;
@@ -27,7 +28,8 @@ use crate::stats::Counters;
 use crate::working_set::WorkingSets;
 use crate::{ObjectId, ObjectVersion, TrustDomain};
 
-use evict::Demotion;
+use demotion::Demotion;
+pub(crate) use demotion::{DemotionLimits, Room, Shortage};
 
 /// Reserved runs may take one part in this many of the budget.
 const RESERVED_SHARE: u64 = 4;
@@ -50,7 +52,7 @@ impl RamTier {
     /// An empty tier; evicted pages go to `nvme` if it is there.
     pub(crate) fn new(
         budget_bytes: u64,
-        nvme: Option<Arc<NvmeStore>>,
+        nvme: Option<(Arc<NvmeStore>, DemotionLimits)>,
         working_sets: Arc<WorkingSets>,
         counters: Arc<Counters>,
     ) -> Self {
@@ -61,7 +63,7 @@ impl RamTier {
             working_sets,
             policies: Mutex::default(),
             budget_bytes,
-            demotion: nvme.map(|nvme| Demotion::new(nvme, budget_bytes)),
+            demotion: nvme.map(|(nvme, limits)| Demotion::new(nvme, budget_bytes, limits)),
             counters,
         }
     }
@@ -77,8 +79,8 @@ impl RamTier {
     }
 
     /// Gives memory to the claimed blocks, from the run if there is one, else by eviction. `false` if there
-    /// is none to be had.
-    pub(crate) fn allocate_for(&self, claim: &mut PageClaim, run: Option<&Run>) -> bool {
+    /// is none to be had now.
+    pub(crate) fn allocate_for(&self, claim: &mut PageClaim, run: Option<&Run>, shortage: Shortage) -> bool {
         let page = Arc::clone(claim.page());
         let claim = claim.claim_mut();
         if claim.unbacked() == BlockMask::full(page.frame.bytes() as u64)
@@ -89,7 +91,7 @@ impl RamTier {
         self.back_whole(&page);
         let mut is_backed = true;
         while let Some((first, bytes)) = first_unbacked(&page, claim.unbacked()) {
-            let Some(extents) = self.allocate(page.object.domain, bytes) else {
+            let Some(extents) = self.allocate(page.object.domain, bytes, shortage) else {
                 is_backed = false;
                 break;
             };
@@ -146,7 +148,12 @@ impl RamTier {
     }
 
     /// Memory, by eviction if needed.
-    pub(crate) fn allocate(&self, domain: TrustDomain, bytes: u64) -> Option<Vec<Extent>> {
+    pub(crate) fn allocate(
+        &self,
+        domain: TrustDomain,
+        bytes: u64,
+        shortage: Shortage,
+    ) -> Option<Vec<Extent>> {
         if bytes > self.budget_bytes {
             return None;
         }
@@ -155,7 +162,9 @@ impl RamTier {
                 self.wake_demoter();
                 return Some(extents);
             }
-            self.make_room(domain)?;
+            if !matches!(self.make_room(domain, shortage), Room::Freed(_)) {
+                return None;
+            }
         }
     }
 
@@ -175,7 +184,10 @@ impl RamTier {
             // enough.
             let mut evicted_bytes = 0;
             while evicted_bytes < object_bytes {
-                evicted_bytes += self.make_room(domain)?;
+                let Room::Freed(bytes) = self.make_room(domain, Shortage::Drop) else {
+                    return None;
+                };
+                evicted_bytes += bytes;
             }
             if let Some(extents) = allocate(RunShape::Whole) {
                 return Some(extents);

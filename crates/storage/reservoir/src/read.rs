@@ -8,8 +8,9 @@
 //!
 //! Limits: one read holds at most a window of pages, and windows together half of the RAM that is not pinned,
 //! beyond which a read gets one page at a time: readers that are slower than the lake must not take the cache
-//! from the others. When there is no memory even for the next page it waits a moment, then streams past the
-//! cache ([`Bypass`]); it never waits for memory without an end.
+//! from the others. When there is no memory even for the next page it waits: for pages that NVMe is to get
+//! before they go, while that is worth it, else a moment. Then it streams past the cache ([`Bypass`]); it
+//! never waits for memory without an end.
 
 mod bypass;
 mod prefetch;
@@ -26,6 +27,7 @@ use tokio::time::Instant;
 use crate::fill::FillRequest;
 use crate::index::EntryHandle;
 use crate::page::{InWindow, Page, PageClaim, Waited};
+use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
 use crate::run::Run;
 use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
@@ -71,6 +73,8 @@ struct Reading {
     started: bool,
     /// Set once it has waited for memory in vain: the next time it goes past the cache without delay.
     waited: bool,
+    /// What it does when NVMe does not have yet what could make room.
+    shortage: Shortage,
     failures: u32,
     /// The position of the last of them.
     failed_at: u64,
@@ -122,6 +126,7 @@ impl Reservoir {
             bypass: None,
             started: false,
             waited: false,
+            shortage: Shortage::Wait,
             failures: 0,
             failed_at: range.start(),
             corrupt: 0,
@@ -150,7 +155,7 @@ impl Reservoir {
             let Some(mut claim) = page.claim(wanted_blocks(index, range), &request.control) else {
                 continue;
             };
-            if !self.ram.allocate_for(&mut claim, None) {
+            if !self.ram.allocate_for(&mut claim, None, Shortage::Wait) {
                 claim.fail_no_memory();
                 self.ram.drop_if_empty(&page);
                 break;
@@ -230,7 +235,8 @@ impl Reading {
             if !found.contains(wanted)
                 && let Some(mut claim) = page.claim(wanted, &request.control)
             {
-                if !self.reservoir.ram.allocate_for(&mut claim, self.run.as_deref()) {
+                let (ram, run) = (&self.reservoir.ram, self.run.as_deref());
+                if !ram.allocate_for(&mut claim, run, self.shortage) {
                     claim.fail_no_memory();
                     self.reservoir.ram.drop_if_empty(&page);
                     break;
@@ -347,10 +353,11 @@ impl Reading {
     async fn after_starving(&mut self) -> Result<()> {
         self.starved += 1;
         self.plan_again();
-        if self.starved > STARVED_MAX {
-            self.go_past_cache().await?;
+        match () {
+            () if self.starved <= STARVED_MAX => Ok(()),
+            () if self.reservoir.ram.is_room_coming() => self.wait_for_memory().await,
+            () => self.go_past_cache().await,
         }
-        Ok(())
     }
 
     /// The fill of the next block was given up: try again, or give up too.
@@ -377,7 +384,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Waits a moment for memory, then opens a way past the cache.
+    /// Waits a moment for memory, and longer while pages are on their way to NVMe that make room; then opens
+    /// a way past the cache.
     async fn wait_for_memory(&mut self) -> Result<()> {
         let reservoir = Arc::clone(&self.reservoir);
         let wait = if self.waited {
@@ -386,15 +394,21 @@ impl Reading {
             SPACE_WAIT_MAX
         };
         let deadline = Instant::now() + wait;
+        let demotion_deadline = Instant::now() + reservoir.ram.demotion_wait_max();
         while reservoir.ram.budget_bytes() > 0 {
             let mut freed = std::pin::pin!(reservoir.ram.arena.space_freed.notified());
             freed.as_mut().enable();
+            if Instant::now() >= demotion_deadline {
+                self.shortage = Shortage::Drop;
+            }
             self.plan();
             if !self.ahead.is_empty() {
+                self.shortage = Shortage::Wait;
                 return Ok(());
             }
-            // A segment that is being faulted in is memory that will come.
-            let is_coming = reservoir.ram.arena.is_preparing();
+            // A segment that is being faulted in is memory that will come, and a page that is being written.
+            let is_demoting = self.shortage == Shortage::Wait && reservoir.ram.is_room_coming();
+            let is_coming = reservoir.ram.arena.is_preparing() || is_demoting;
             let until = if is_coming {
                 Instant::now() + SPACE_WAIT_MAX
             } else {
@@ -404,6 +418,7 @@ impl Reading {
                 break;
             }
         }
+        self.shortage = Shortage::Wait;
         self.go_past_cache().await
     }
 

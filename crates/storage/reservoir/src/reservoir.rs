@@ -20,9 +20,9 @@ use crate::demote;
 use crate::eviction::EpochPolicy;
 use crate::fill::Filler;
 use crate::lease::Copies;
-use crate::nvme::{NvmeOptions, NvmeStore};
+use crate::nvme::{NvmeOptions, NvmeStore, OsIo, RawIo};
 use crate::nvme_names::NamedNvme;
-use crate::ram::RamTier;
+use crate::ram::{DemotionLimits, RamTier};
 use crate::read::SharedFetches;
 use crate::read_ahead::ReadAhead;
 use crate::scrub::scrub;
@@ -62,6 +62,15 @@ const NVME_INDEX_BYTES_MIN: u64 = 192 << 20;
 impl Reservoir {
     /// Opens both tiers; quick, and no memory is touched before it is needed.
     pub async fn open(options: ReservoirOptions) -> Result<Arc<Self>> {
+        Self::open_on(Arc::new(OsIo), DemotionLimits::default(), options).await
+    }
+
+    /// Opens both tiers with NVMe on this disk.
+    pub(crate) async fn open_on(
+        raw: Arc<dyn RawIo>,
+        limits: DemotionLimits,
+        options: ReservoirOptions,
+    ) -> Result<Arc<Self>> {
         let working_sets = Arc::new(WorkingSets::default());
         let nvme = match options.nvme_bytes {
             0 => None,
@@ -72,7 +81,7 @@ impl Reservoir {
                     index_bytes_max: NVME_INDEX_BYTES_MIN.max(options.ram_bytes / NVME_INDEX_SHARE),
                 };
                 let eviction = EpochPolicy::new(Arc::clone(&working_sets));
-                let store = NvmeStore::open(nvme, Box::new(eviction)).await?;
+                let store = NvmeStore::open_with(nvme, raw, Box::new(eviction)).await?;
                 Some(Arc::new(NamedNvme::new(store, budget_bytes)))
             }
         };
@@ -80,7 +89,7 @@ impl Reservoir {
         let store = nvme.as_ref().map(|nvme| Arc::clone(&nvme.store));
         let ram = Arc::new(RamTier::new(
             options.ram_bytes,
-            store.clone(),
+            store.map(|store| (store, limits)),
             working_sets,
             Arc::clone(&counters),
         ));

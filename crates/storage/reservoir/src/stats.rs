@@ -49,7 +49,7 @@ pub struct ReservoirStats {
     pub evicted_ram_pages: u64,
     /// See above.
     pub evicted_nvme_pages: u64,
-    /// Pages evicted from RAM that did not go to NVMe because readers were faster than the disk.
+    /// Pages evicted from RAM that NVMe does not have: the disk was full, refused them or was too slow.
     pub demotions_dropped: u64,
     /// Blocks whose checksum did not match, by tier; each was refetched and its page quarantined.
     pub corrupt_ram_blocks: u64,

@@ -4,6 +4,7 @@ mod books;
 mod churn;
 mod contents;
 mod corruption;
+mod demotion;
 mod domains;
 mod failure;
 mod fill_source;

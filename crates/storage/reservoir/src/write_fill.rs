@@ -8,18 +8,24 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{PAGE_BYTES, PageIndex};
+use tokio::time::{Instant, timeout};
 
 use crate::arena::Extent;
 use crate::page::Page;
+use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
 use crate::segment::Draft;
 use crate::{ObjectVersion, PageKey, TrustDomain};
 
 /// All fills together hold at most one part in this many of the RAM budget.
 const FILL_SHARE: u64 = 2;
+
+/// The longest wait of one fill for memory: a write is not slowed to the rate of a disk that it does not need.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// Pages of an object that is being written. Dropping it forgets them.
 #[derive(Debug)]
@@ -33,6 +39,8 @@ pub struct Fill {
     pushed_bytes: u64,
     /// Bytes that count against the share of all fills.
     held_bytes: u64,
+    /// Time that it may still wait for memory.
+    wait_left: Duration,
     given_up: bool,
 }
 
@@ -52,6 +60,7 @@ impl Reservoir {
             bytes_hint,
             pushed_bytes: 0,
             held_bytes: 0,
+            wait_left: WAIT_MAX,
             given_up: false,
         };
         fill.reserve();
@@ -74,7 +83,9 @@ impl Fill {
     }
 
     /// Keeps the next bytes of the object. Never fails: gives up silently when there is no room.
-    pub fn push(&mut self, bytes: &Bytes) {
+    /// Waits a moment, once, where pages are on their way to NVMe that make room. Cancel-safe only in so far
+    /// as the fill can be dropped.
+    pub async fn push(&mut self, bytes: &Bytes) {
         self.pushed_bytes += bytes.len() as u64;
         if self.pushed_bytes > self.reservoir.write_fill_bytes_max {
             self.give_up();
@@ -83,7 +94,7 @@ impl Fill {
         while !rest.is_empty() && !self.given_up {
             let taken = self.drafts.last_mut().map_or(0, |draft| draft.push(rest));
             rest = &rest[taken..];
-            if taken == 0 && !self.add_page() {
+            if taken == 0 && !self.add_page_or_wait().await {
                 self.give_up();
             }
         }
@@ -108,6 +119,23 @@ impl Fill {
         }
     }
 
+    /// Starts the next page; waits while pages are on their way to NVMe that make room for it.
+    async fn add_page_or_wait(&mut self) -> bool {
+        let reservoir = Arc::clone(&self.reservoir);
+        loop {
+            let mut freed = std::pin::pin!(reservoir.ram.arena.space_freed.notified());
+            freed.as_mut().enable();
+            if self.add_page() {
+                return true;
+            }
+            let begun = Instant::now();
+            if !reservoir.ram.is_room_coming() || timeout(self.wait_left, freed).await.is_err() {
+                return false;
+            }
+            self.wait_left = self.wait_left.saturating_sub(begun.elapsed());
+        }
+    }
+
     /// Starts the next page; `false` if there is no memory for it.
     fn add_page(&mut self) -> bool {
         if let Some(extent) = self.run.pop_front() {
@@ -121,7 +149,8 @@ impl Fill {
         if bytes == 0 || !self.hold(bytes) {
             return false;
         }
-        let Some(extents) = self.reservoir.ram.allocate(self.domain, bytes) else {
+        let Some(extents) = self.reservoir.ram.allocate(self.domain, bytes, Shortage::Wait) else {
+            self.unhold(bytes);
             return false;
         };
         self.drafts.push(Draft::new(extents));

@@ -110,6 +110,16 @@ impl Space {
         Self::data_units(end) - parked
     }
 
+    /// Units that could be handed out now.
+    pub(crate) fn unused_units(&self) -> u64 {
+        let beyond = if self.growth_is_blocked {
+            0
+        } else {
+            Self::data_units(self.capacity_units) - Self::data_units(self.frontier)
+        };
+        self.free_units + beyond
+    }
+
     /// Hands out `units` in as few runs as it can; `None` if there is no room without removing something.
     pub(crate) fn allocate(&mut self, units: u64) -> Option<Vec<Run>> {
         if units == 0 || units >= SEGMENT_UNITS {

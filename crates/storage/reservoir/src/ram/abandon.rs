@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 use super::RamTier;
+use super::demotion::{Room, Shortage};
 use crate::arena::DomainClaim;
 use crate::index::SHARDS;
 use crate::segment::SegmentId;
@@ -21,23 +22,41 @@ struct Content {
 }
 
 impl RamTier {
-    /// Evicts all pages of one segment of another domain, so that it can be dropped; how many bytes they had.
-    pub(super) fn empty_segment_for(&self, domain: TrustDomain, claim: DomainClaim) -> Option<u64> {
+    /// Evicts all pages of one segment of another domain, so that it can be dropped, or has them written
+    /// first.
+    pub(super) fn empty_segment_for(
+        &self,
+        domain: TrustDomain,
+        claim: DomainClaim,
+        shortage: Shortage,
+    ) -> Room {
         let candidates = self.arena.segments_to_empty(domain, claim);
         if candidates.is_empty() {
-            return None;
+            return Room::Nothing;
         }
         let mut contents = self.contents_of(&candidates.iter().map(|candidate| candidate.id).collect());
-        candidates.into_iter().find_map(|candidate| {
+        let emptied = candidates.into_iter().find_map(|candidate| {
             let content = contents.remove(&candidate.id)?;
             // What the index does not know belongs to a lease, a write or a run: it stays, and the segment
             // with it.
             if content.units != candidate.used_units || !content.pages.iter().all(|page| self.may_go(page)) {
                 return None;
             }
-            let evicted_bytes = content.pages.iter().filter_map(|page| self.evict_key(page)).sum();
-            (evicted_bytes > 0).then_some(evicted_bytes)
-        })
+            let mut rooms = content.pages.iter().map(|page| self.evict_key(page, shortage));
+            let emptied = rooms
+                .by_ref()
+                .fold((0, false), |(bytes, is_coming), room| match room {
+                    Room::Freed(more) => (bytes + more, is_coming),
+                    Room::Coming => (bytes, true),
+                    Room::Nothing => (bytes, is_coming),
+                });
+            match emptied {
+                (_, true) => Some(Room::Coming),
+                (0, false) => None,
+                (bytes, false) => Some(Room::Freed(bytes)),
+            }
+        });
+        emptied.unwrap_or(Room::Nothing)
     }
 
     fn may_go(&self, key: &PageKey) -> bool {
@@ -50,10 +69,13 @@ impl RamTier {
         entry.is_idle(key.page) && !is_pinned
     }
 
-    fn evict_key(&self, key: &PageKey) -> Option<u64> {
-        let page = self.index.get(&key.object)?.page(key.page)?;
+    fn evict_key(&self, key: &PageKey, shortage: Shortage) -> Room {
+        let entry = self.index.get(&key.object);
+        let Some(page) = entry.and_then(|entry| entry.page(key.page)) else {
+            return Room::Nothing;
+        };
         self.exempt(&page);
-        self.evict(page)
+        self.evict(page, shortage)
     }
 
     /// Gives segments up for good: nothing is written to them again, and nobody finds pages in them.

@@ -3,85 +3,110 @@
 //! Without NVMe a victim is dropped when somebody needs its memory. With NVMe a small reserve of memory is
 //! kept free: when it shrinks, the demoter takes victims, writes them, and only then takes them out of the
 //! index, so that a page is always found in one tier or the other. Readers who are faster than the disk use
-//! the reserve up and then evict for themselves; what they evict and is not on NVMe is lost to it, which is
-//! counted.
+//! the reserve up. Then what is on NVMe already goes at once; what is not is handed to the demoter, and the
+//! reader waits for its memory (`demotion.rs` says how long). What is evicted and not on NVMe is lost to it,
+//! which is counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use forebay_core::PAGE_BYTES;
-use tokio::sync::Notify;
+use forebay_core::BlockMask;
 
 use super::RamTier;
+use super::demotion::{Room, Shortage};
 use crate::arena::DomainClaim;
-use crate::nvme::NvmeStore;
 use crate::page::Page;
 use crate::{PageKey, TrustDomain};
 
-/// The reserve is one part in this many of the budget, within limits.
-const RESERVE_SHARE: u64 = 32;
-const RESERVE_BYTES_MAX: u64 = 64 << 20;
-
-/// The way down to NVMe.
-#[derive(Debug)]
-pub(super) struct Demotion {
-    nvme: Arc<NvmeStore>,
-    reserve_bytes: u64,
-    low: Notify,
-}
-
-impl Demotion {
-    pub(super) fn new(nvme: Arc<NvmeStore>, budget_bytes: u64) -> Self {
-        let reserve_bytes = (budget_bytes / RESERVE_SHARE).clamp(2 * PAGE_BYTES, RESERVE_BYTES_MAX);
-        Self {
-            nvme,
-            reserve_bytes: reserve_bytes.min(budget_bytes / 2),
-            low: Notify::new(),
-        }
-    }
-}
+/// Victims that one search for memory hands to the demoter, at most.
+const HAND_OVERS_MAX: usize = 8;
 
 impl RamTier {
-    /// Evicts something for a domain that needs memory; how many bytes came free, `None` if nothing can go.
+    /// Evicts something for a domain that needs memory.
     ///
     /// A domain below its share takes a segment from others; else its own pages go, and if none can, others
     /// are asked again.
-    pub(super) fn make_room(&self, domain: TrustDomain) -> Option<u64> {
-        self.empty_segment_for(domain, DomainClaim::Share)
-            .or_else(|| self.evict_one_of(domain))
-            .or_else(|| self.empty_segment_for(domain, DomainClaim::Need))
+    pub(super) fn make_room(&self, domain: TrustDomain, shortage: Shortage) -> Room {
+        let shortage = self.shortage_now(shortage);
+        [
+            |ram: &Self, domain, shortage| ram.empty_segment_for(domain, DomainClaim::Share, shortage),
+            Self::evict_one_of,
+            |ram: &Self, domain, shortage| ram.empty_segment_for(domain, DomainClaim::Need, shortage),
+        ]
+        .into_iter()
+        .map(|make_room| make_room(self, domain, shortage))
+        .find(|room| *room != Room::Nothing)
+        .unwrap_or(Room::Nothing)
     }
 
-    /// Evicts one page of any domain.
+    /// Evicts one page of any domain, whether it is on NVMe or not.
     #[cfg(test)]
     pub(crate) fn evict_one(&self) -> Option<u64> {
         let domains: Vec<_> = self.policies.lock().keys().copied().collect();
-        domains.into_iter().find_map(|domain| self.evict_one_of(domain))
+        domains
+            .into_iter()
+            .find_map(|domain| match self.evict_one_of(domain, Shortage::Drop) {
+                Room::Freed(bytes) => Some(bytes),
+                Room::Coming | Room::Nothing => None,
+            })
     }
 
-    /// Evicts one page that nobody holds; how many bytes it had, `None` if there is no such page.
-    fn evict_one_of(&self, domain: TrustDomain) -> Option<u64> {
-        loop {
-            let page = self.next_victim(domain)?;
-            if let Some(bytes) = self.evict(page) {
-                return Some(bytes);
+    /// Waits only where that is worth it.
+    fn shortage_now(&self, shortage: Shortage) -> Shortage {
+        match &self.demotion {
+            Some(demotion) if shortage == Shortage::Wait && demotion.is_worth_waiting() => Shortage::Wait,
+            _ => Shortage::Drop,
+        }
+    }
+
+    /// Evicts one page that nobody holds.
+    fn evict_one_of(&self, domain: TrustDomain, shortage: Shortage) -> Room {
+        let mut handed_over = 0;
+        while handed_over < HAND_OVERS_MAX {
+            if shortage == Shortage::Wait && self.is_demotion_full() {
+                return Room::Coming;
+            }
+            let Some(page) = self.next_victim(domain) else {
+                break;
+            };
+            match self.evict(page, shortage) {
+                Room::Freed(bytes) => return Room::Freed(bytes),
+                Room::Coming => handed_over += 1,
+                Room::Nothing => {}
             }
         }
+        match handed_over {
+            0 => Room::Nothing,
+            _ => Room::Coming,
+        }
     }
 
-    /// Evicts a page that the policy does not know any more; how many bytes it had, `None` if somebody holds
-    /// it.
-    pub(super) fn evict(&self, page: Arc<Page>) -> Option<u64> {
-        let bytes = page.frame.backed_bytes();
-        let is_lost = self.demotion.as_ref().is_some_and(|demotion| {
-            let there = demotion.nvme.lookup(&page.key).unwrap_or_default();
-            !there.contains(page.frame.present())
-        });
-        if !self.finish_eviction(page) {
-            return None;
+    /// Evicts a page that the policy does not know any more, or has it written first; `Nothing` if somebody
+    /// holds it.
+    pub(super) fn evict(&self, page: Arc<Page>, shortage: Shortage) -> Room {
+        let present = page.frame.present();
+        if shortage == Shortage::Wait
+            && self.is_lost(&page, present)
+            && let Some(demotion) = &self.demotion
+        {
+            demotion.hand_over(page);
+            return Room::Coming;
         }
-        self.counters.demotions_dropped.add(u64::from(is_lost));
-        Some(bytes)
+        let bytes = page.frame.backed_bytes();
+        if self.finish_eviction(page, present) {
+            Room::Freed(bytes)
+        } else {
+            Room::Nothing
+        }
+    }
+
+    /// Returns whether NVMe does not have these blocks of a page.
+    fn is_lost(&self, page: &Page, blocks: BlockMask) -> bool {
+        self.demotion.as_ref().is_some_and(|demotion| {
+            let there = demotion.nvme.lookup(&page.key).unwrap_or_default();
+            !there.contains(blocks)
+        })
     }
 
     /// The page that should go next. It is still in the index, but the policy does not know it any more.
@@ -99,17 +124,24 @@ impl RamTier {
         }
     }
 
-    /// Takes a victim out of the index unless somebody holds it by now; says whether it went.
-    pub(crate) fn finish_eviction(&self, page: Arc<Page>) -> bool {
+    /// Takes a victim out of the index unless somebody holds it by now, or it has other blocks than `present`;
+    /// says whether it went. Counts it if NVMe does not have it.
+    pub(crate) fn finish_eviction(&self, page: Arc<Page>, present: BlockMask) -> bool {
         let key = page.key;
         let is_unheld = |found: &Arc<Page>| {
             let is_pinned = page.pinned.load(Ordering::Acquire); // By now; it was not when it was chosen.
-            Arc::ptr_eq(found, &page) && Arc::strong_count(found) == 2 && !is_pinned
+            Arc::ptr_eq(found, &page)
+                && Arc::strong_count(found) == 2
+                && !is_pinned
+                && page.frame.present() == present
         };
         let taken = self.index.take(&key, is_unheld);
         let went = taken.is_some();
         if went {
             self.counters.evicted_ram_pages.add(1);
+            self.counters
+                .demotions_dropped
+                .add(u64::from(self.is_lost(&page, present)));
         } else if self
             .index
             .get(&key.object)
@@ -140,7 +172,7 @@ impl RamTier {
         self.arena.available_bytes() < reserve_bytes
     }
 
-    /// Waits until an allocation finds the reserve low.
+    /// Waits until an allocation finds the reserve low, or a page was handed over.
     pub(crate) async fn reserve_is_low(&self) {
         match &self.demotion {
             Some(demotion) => demotion.low.notified().await,
@@ -148,13 +180,50 @@ impl RamTier {
         }
     }
 
-    /// A page to be written to NVMe, then evicted, unless `pending_bytes` that are on their way fill the
-    /// reserve.
+    /// A page to be written to NVMe, then evicted: one that was handed over, or else, unless `pending_bytes`
+    /// that are on their way fill the reserve, a victim.
     pub(crate) fn demotion_victim(&self, pending_bytes: u64) -> Option<Arc<Page>> {
         let demotion = self.demotion.as_ref()?;
+        if let Some(page) = demotion.take_waiting() {
+            return Some(page);
+        }
         if self.arena.available_bytes() + pending_bytes >= demotion.reserve_bytes {
             return None;
         }
         self.next_victim(self.arena.busiest_domain())
+    }
+
+    /// Tells that a demotion begins.
+    pub(crate) fn begin_demotion(&self) {
+        if let Some(demotion) = &self.demotion {
+            demotion.begin_write();
+        }
+    }
+
+    /// Tells that a demotion has ended for which the disk had to take so many bytes.
+    pub(crate) fn end_demotion(&self, bytes: u64) {
+        if let Some(demotion) = &self.demotion {
+            demotion.end_write(bytes);
+        }
+    }
+
+    /// Returns whether memory comes free soon, because pages are being written that make room.
+    pub(crate) fn is_room_coming(&self) -> bool {
+        self.demotion
+            .as_ref()
+            .is_some_and(|demotion| demotion.is_under_way() && demotion.is_worth_waiting())
+    }
+
+    /// The longest wait of one read for that.
+    pub(crate) fn demotion_wait_max(&self) -> Duration {
+        self.demotion
+            .as_ref()
+            .map_or(Duration::ZERO, |demotion| demotion.limits.wait_max)
+    }
+
+    fn is_demotion_full(&self) -> bool {
+        self.demotion
+            .as_ref()
+            .is_some_and(super::demotion::Demotion::is_full)
     }
 }

@@ -6,17 +6,20 @@
 //! nothing to check here.
 //!
 //! Limits: as a read, a window of pages at a time, and windows together half of the RAM that is not pinned.
-//! Without memory it ends early and says how far it came: bytes that cannot be kept are not worth fetching.
+//! Without memory it waits for pages that are on their way to NVMe, else it ends early and says how far it
+//! came: bytes that cannot be kept are not worth fetching.
 
 use std::sync::Arc;
 
 use forebay_core::{BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result};
+use tokio::time::{Instant, timeout_at};
 
 use super::{WINDOW_BYTES_MAX, WINDOW_SHARE, WINDOWS_SHARE, wanted_blocks};
 use crate::fill::FillRequest;
 use crate::index::EntryHandle;
 use crate::lease::LeasedTiers;
 use crate::page::{InWindow, PageClaim, Waited};
+use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
 use crate::{ObjectId, ObjectVersion, Priority, Source, Tier};
 
@@ -60,7 +63,7 @@ impl Reservoir {
                 entry = self.ram.entry(object);
             }
             let rest = ByteRange::new(planned, range.end())?;
-            let coming = self.plan_window(&entry, &request.again(Priority::ReadAhead), rest);
+            let coming = self.plan_or_wait(&entry, &request, rest).await;
             let Some(last) = coming.last() else { break };
             planned = (last.page.key.page.start() + PAGE_BYTES).min(range.end());
             for page in &coming {
@@ -70,6 +73,20 @@ impl Reservoir {
             }
         }
         Ok(tiers)
+    }
+
+    /// Plans pages, and waits for memory first while pages are on their way to NVMe that make room.
+    async fn plan_or_wait(&self, entry: &EntryHandle, request: &FillRequest, rest: ByteRange) -> Vec<Coming> {
+        let deadline = Instant::now() + self.ram.demotion_wait_max();
+        loop {
+            let mut freed = std::pin::pin!(self.ram.arena.space_freed.notified());
+            freed.as_mut().enable();
+            let coming = self.plan_window(entry, &request.again(Priority::ReadAhead), rest);
+            if !coming.is_empty() || !self.ram.is_room_coming() || timeout_at(deadline, freed).await.is_err()
+            {
+                return coming;
+            }
+        }
     }
 
     /// Plans pages from the beginning of `rest` up to a window, or as far as there is memory, and starts
@@ -98,7 +115,7 @@ impl Reservoir {
             if !found.contains(wanted)
                 && let Some(mut claim) = page.claim(wanted, &request.control)
             {
-                if !self.ram.allocate_for(&mut claim, None) {
+                if !self.ram.allocate_for(&mut claim, None, Shortage::Wait) {
                     claim.fail_no_memory();
                     self.ram.drop_if_empty(&page);
                     break;

@@ -34,8 +34,9 @@ async fn a_page_that_is_pinned_while_it_is_being_evicted_stays() {
     let object = object("a", "1", MIB);
     check(&reservoir, &object, whole(&object), &source).await;
     let victim = reservoir.ram.next_victim(crate::TrustDomain::DEFAULT).unwrap();
+    let present = victim.frame.present();
     reservoir.pin(&bucket(), "");
-    assert!(!reservoir.ram.finish_eviction(victim));
+    assert!(!reservoir.ram.finish_eviction(victim, present));
     assert_eq!(left_after_eviction(&reservoir), 1);
     reservoir.unpin(&bucket(), "");
     assert_eq!(left_after_eviction(&reservoir), 0);

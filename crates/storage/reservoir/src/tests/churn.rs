@@ -32,7 +32,7 @@ async fn churn(reservoir: Arc<Reservoir>, source: Arc<FakeSource>, seed: u64, st
             3 => drop(reservoir.unpin(&bucket(), &prefix)),
             5 => {
                 let mut fill = reservoir.begin_fill(random.bool().then_some(object.bytes));
-                fill.push(&content(&object, whole(&object)).into());
+                fill.push(&content(&object, whole(&object)).into()).await;
                 fill.commit(&object);
             }
             step => {

@@ -25,7 +25,7 @@ async fn domains_never_share_a_segment_and_every_segment_says_whose_it_is() {
         let object = in_domain(domain, &format!("{}", random.u64(..200)), bytes);
         if random.u32(..8) == 0 {
             let mut fill = reservoir.begin_fill_in(object.domain, random.bool().then_some(bytes));
-            fill.push(&content(&object, whole(&object)).into());
+            fill.push(&content(&object, whole(&object)).into()).await;
             fill.commit(&object);
         }
         let leased = reservoir
@@ -128,7 +128,7 @@ async fn a_write_that_began_in_another_domain_is_not_cached() {
     let object = in_domain(1, "a", 100_000);
     for (domain, kept) in [(TrustDomain::DEFAULT, 0), (object.domain, object.bytes)] {
         let mut fill = reservoir.begin_fill_in(domain, Some(object.bytes));
-        fill.push(&content(&object, whole(&object)).into());
+        fill.push(&content(&object, whole(&object)).into()).await;
         fill.commit(&object);
         assert_eq!(reservoir.resident(&object).ram_bytes, kept);
     }

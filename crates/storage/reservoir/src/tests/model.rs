@@ -23,7 +23,7 @@ async fn step(reservoir: &Arc<Reservoir>, source: &Arc<FakeSource>, random: &mut
             let hint = random.bool().then_some(object.bytes);
             let mut fill = reservoir.begin_fill(hint);
             for chunk in content(&object, whole(&object)).chunks(random.usize(1..200_000)) {
-                fill.push(&Bytes::copy_from_slice(chunk));
+                fill.push(&Bytes::copy_from_slice(chunk)).await;
             }
             if random.bool() {
                 fill.commit(&object);

@@ -147,7 +147,7 @@ impl Stress {
             2 => drop(reservoir.evict(&bucket(), &prefix)),
             3 => drop(reservoir.pin(&bucket(), &prefix)),
             4 | 5 => drop(reservoir.unpin(&bucket(), "")),
-            6..10 => self.write(&object, random),
+            6..10 => self.write(&object, random).await,
             10..13 => self.damage(&object, random),
             13 => {
                 // In order, so that read-ahead starts.
@@ -175,10 +175,10 @@ impl Stress {
         }
     }
 
-    fn write(&self, object: &ObjectVersion, random: &mut fastrand::Rng) {
+    async fn write(&self, object: &ObjectVersion, random: &mut fastrand::Rng) {
         let mut fill = self.reservoir.begin_fill(random.bool().then_some(object.bytes));
         for chunk in content(object, whole(object)).chunks(random.usize(1000..300_000)) {
-            fill.push(&Bytes::copy_from_slice(chunk));
+            fill.push(&Bytes::copy_from_slice(chunk)).await;
         }
         if random.u8(..4) > 0 {
             self.reservoir.forget_others(object);
