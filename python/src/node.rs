@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_client::{
-    ClientOptions, ClientTls, Condition, Headers, ItemRange, ListOptions, Name, PutOptions, PutSource,
-    ViewHandle,
+    ClientOptions, ClientTls, Headers, ItemRange, ListOptions, Name, PutOptions, PutSource, ViewHandle,
+    WriteCondition,
 };
-use forebay_core::{Error, Kind, Result};
+use forebay_core::{Error, Kind, Result, Version};
 use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -372,11 +372,11 @@ impl Client {
     }
 }
 
-fn condition(py: Python<'_>, if_absent: bool, if_version: Option<String>) -> PyResult<Condition> {
+fn condition(py: Python<'_>, if_absent: bool, if_version: Option<String>) -> PyResult<WriteCondition> {
     match (if_absent, if_version) {
-        (false, None) => Ok(Condition::None),
-        (true, None) => Ok(Condition::Absent),
-        (false, Some(version)) => Ok(Condition::Version(version)),
+        (false, None) => Ok(WriteCondition::None),
+        (true, None) => Ok(WriteCondition::Absent),
+        (false, Some(version)) => Ok(WriteCondition::Version(Version::new(&version))),
         (true, Some(_)) => Err(error::invalid(py, "if_absent and if_version exclude each other")),
     }
 }

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use forebay_core::{BucketName, Error, Kind, Result};
+use forebay_core::{BucketName, Error, Kind, Result, WriteCondition};
 use forebay_wire::objects::{ListRequest, Listed, ObjectStat};
-use forebay_wire::writes::Condition;
 use forebay_wire::{BATCH_ITEMS_MAX, Headers, Item, ItemRange};
 
 use crate::buffer::{Memory, WritableBuffer};
@@ -54,7 +53,7 @@ pub enum PutSource<'a> {
 #[derive(Debug, Clone)]
 pub struct PutOptions {
     /// Condition that must hold.
-    pub condition: Condition,
+    pub condition: WriteCondition,
     /// Content type and so on.
     pub headers: Headers,
     /// User metadata.
@@ -66,7 +65,7 @@ pub struct PutOptions {
 impl Default for PutOptions {
     fn default() -> Self {
         Self {
-            condition: Condition::None,
+            condition: WriteCondition::None,
             headers: Headers::default(),
             metadata: Vec::new(),
             crc32c: None,

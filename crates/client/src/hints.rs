@@ -7,14 +7,14 @@
 use forebay_core::Result;
 use forebay_wire::loaders::LoaderReport;
 use forebay_wire::objects::WorkingSet;
-use forebay_wire::{Item, Sources};
+use forebay_wire::{Item, TierBytes};
 
 use crate::client::{Client, Node};
 
 impl Client {
     /// Has the node bring items into its RAM, as far as there is room, and returns when they are there; says
     /// where their bytes were. Of a remote node they are read and dropped.
-    pub fn prefetch(&self, items: Vec<Item>) -> Result<Vec<Result<Sources>>> {
+    pub fn prefetch(&self, items: Vec<Item>) -> Result<Vec<Result<TierBytes>>> {
         match &self.node {
             Node::Local(local) => local.prefetch(items),
             Node::Remote(_) => {

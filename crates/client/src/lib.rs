@@ -44,14 +44,14 @@ pub use copy::copy_past_cache;
 pub use cpu_prefetch::prefetch_cache_lines;
 pub use forebay_checkpoint::manifest::ObjectKind;
 pub use forebay_checkpoint::{Dtype, TensorBox};
+pub use forebay_core::WriteCondition;
 pub use forebay_net::ClientTls;
 pub use forebay_wire::loaders::LoaderReport;
 pub use forebay_wire::objects::{
     ListRequest, Listed, ListedObject, ObjectStat, WorkingSet, WorkingSetObject,
 };
 pub use forebay_wire::saves::{AlarmPolicy, Differential, SavePhase, SaveState, StagedIn, Survives};
-pub use forebay_wire::writes::Condition;
-pub use forebay_wire::{Headers, Item, ItemRange, ObjectName, Sources};
+pub use forebay_wire::{Headers, Item, ItemRange, ObjectName, TierBytes};
 pub use fork::{BeforeFork, tell_before_fork};
 pub use listing::{Entry, ListOptions, Listing};
 pub use name::Name;

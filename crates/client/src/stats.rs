@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_wire::Sources;
+use forebay_wire::TierBytes;
 
 /// Counters of one client since it was made; a forked child goes on from its parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -54,7 +54,7 @@ pub(crate) fn subtract(counter: &AtomicU64, value: u64) {
 
 impl Counters {
     /// Counts where bytes came from.
-    pub(crate) fn count_sources(&self, sources: &Sources) {
+    pub(crate) fn count_sources(&self, sources: &TierBytes) {
         add(&self.ram_bytes, sources.ram);
         add(&self.nvme_bytes, sources.nvme);
         add(&self.lake_bytes, sources.lake);

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use forebay_core::{Error, Kind, Result};
 use forebay_wire::objects::Found;
-use forebay_wire::{self as wire, FrameHeader, HEADER_BYTES, Item, ItemRange, ObjectName, Sources, objects};
+use forebay_wire::{
+    self as wire, FrameHeader, HEADER_BYTES, Item, ItemRange, ObjectName, TierBytes, objects,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::local::Mapped;
@@ -22,7 +24,7 @@ struct Inner {
     version: String,
     object_bytes: u64,
     offset: u64,
-    sources: Sources,
+    sources: TierBytes,
     bytes: Bytes,
     origin: Option<Origin>,
 }
@@ -92,7 +94,7 @@ impl View {
 
     /// Returns where the bytes came from.
     #[must_use]
-    pub fn sources(&self) -> Sources {
+    pub fn sources(&self) -> TierBytes {
         self.0.sources
     }
 
@@ -161,7 +163,7 @@ pub struct ViewHandle {
     offset: u64,
     bytes: u64,
     object_bytes: u64,
-    sources: Sources,
+    sources: TierBytes,
 }
 
 impl wire::Message for ViewHandle {
@@ -199,7 +201,7 @@ impl ViewHandle {
         &self.version
     }
 
-    pub(crate) fn sources(&self) -> Sources {
+    pub(crate) fn sources(&self) -> TierBytes {
         self.sources
     }
 
@@ -226,7 +228,7 @@ impl ViewHandle {
             object_bytes: self.object_bytes,
             offset: self.offset,
             view: Some(view.clone()),
-            sources: Sources::default(),
+            sources: TierBytes::default(),
         }
     }
 }

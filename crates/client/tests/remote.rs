@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay_client::{
-    Client, ClientOptions, Condition, Credentials, Entry, Item, ItemRange, ListOptions, Name, PutOptions,
-    PutSource,
+    Client, ClientOptions, Credentials, Entry, Item, ItemRange, ListOptions, Name, PutOptions, PutSource,
+    WriteCondition,
 };
 use forebay_core::{Error, Kind, crc32c};
 use forebay_wire::batch::{BatchFrame, BatchItem, BatchRequest};
-use forebay_wire::{self as wire, Failure, FrameHeader, HEADER_BYTES, Headers, Sources};
+use forebay_wire::{self as wire, Failure, FrameHeader, HEADER_BYTES, Headers, TierBytes};
 
 /// What went over a connection.
 struct Heard {
@@ -178,9 +178,9 @@ fn batch(heard: &Heard, object: &[u8]) -> Vec<u8> {
             wire::encode(&BatchFrame::Chunk { bytes, crc32c }, &mut body).unwrap();
             body.extend_from_slice(chunk);
         }
-        let sources = Sources {
+        let sources = TierBytes {
             ram: 1,
-            ..Sources::default()
+            ..TierBytes::default()
         };
         wire::encode(&BatchFrame::End(sources), &mut body).unwrap();
     }
@@ -387,7 +387,7 @@ fn a_put_carries_a_checksum_and_its_condition() {
         assert_eq!(put.headers["x-amz-meta-who"], "me");
     }
     let options = PutOptions {
-        condition: Condition::Absent,
+        condition: WriteCondition::Absent,
         ..PutOptions::default()
     };
     let error = client

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_client::{Client, Condition, Headers, ItemRange, ListRequest, Name, ObjectStat, View};
+use forebay_client::{Client, Headers, ItemRange, ListRequest, Name, ObjectStat, View, WriteCondition};
 use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_lake::{
     Attributes, ByteStream, CopyOptions, GetOptions, GetRange, GetResult, Lake, LakeWriter, ListOptions,
@@ -322,9 +322,11 @@ fn wanted(options: &PutOptions) -> Result<forebay_client::PutOptions> {
         return Err(Error::new(Kind::Unsupported, message));
     }
     let condition = match &options.mode {
-        PutMode::Overwrite => Condition::None,
-        PutMode::Create => Condition::Absent,
-        PutMode::Update(token) => Condition::Version(token.etag.clone().unwrap_or_default()),
+        PutMode::Overwrite => WriteCondition::None,
+        PutMode::Create => WriteCondition::Absent,
+        PutMode::Update(token) => {
+            WriteCondition::Version(Version::new(token.etag.as_deref().unwrap_or_default()))
+        }
     };
     let attributes = options.attributes.clone();
     Ok(forebay_client::PutOptions {

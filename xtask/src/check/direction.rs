@@ -68,14 +68,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("forebay-cluster", &["forebay-core", "forebay-reservoir"]),
     (
         "forebay-s3",
-        &[
-            "forebay-core",
-            "forebay-net",
-            "forebay-wire",
-            "forebay-lake",
-            "forebay-reservoir",
-            "forebay-engine",
-        ],
+        &["forebay-core", "forebay-net", "forebay-wire", "forebay-engine"],
     ),
     (
         "forebay-ipc",

@@ -24,7 +24,9 @@ mod ranks;
 mod secret;
 mod size;
 mod socket_path;
+mod tier;
 mod version;
+mod write_condition;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use coalesce::{CoalesceLimits, Coalesced, Run, coalesce};
@@ -37,4 +39,6 @@ pub use ranks::missing_ranks;
 pub use secret::{HIDDEN, Secret};
 pub use size::{format_bytes, parse_bytes};
 pub use socket_path::{SOCKET_FILE, check_socket_folder, default_socket, make_socket_folder};
+pub use tier::{Tier, TierBytes};
 pub use version::Version;
+pub use write_condition::WriteCondition;

@@ -10,7 +10,7 @@ mod decoder;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, FamilyId, Item, Message, Sources, bounded};
+use crate::{Failure, FamilyId, Item, Message, TierBytes, bounded};
 
 pub use decoder::{BatchDecoder, BatchEvent};
 
@@ -63,7 +63,7 @@ pub enum BatchFrame {
         crc32c: u32,
     },
     /// The item is complete.
-    End(Sources),
+    End(TierBytes),
     /// The item broke off; what has come of it must not be used.
     Broken(Failure),
     /// The answer is complete.

@@ -42,18 +42,16 @@ pub mod loaders;
 pub mod objects;
 pub mod saves;
 pub mod session;
-mod sources;
 #[cfg(test)]
 mod tests;
 pub mod writes;
 
 pub use failure::Failure;
 pub use family::{FamilyId, Message, Request};
-pub use forebay_core::ItemRange;
+pub use forebay_core::{ItemRange, TierBytes};
 pub use frame::{FRAME_BYTES_MAX, FrameHeader, HEADER_BYTES, decode, decode_answer, decode_message, encode};
 pub use headers::Headers;
 pub use item::{Item, ObjectName};
-pub use sources::Sources;
 
 /// Longest wait for an item of a batch if the client does not say, on the socket and over HTTP.
 pub const READ_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);

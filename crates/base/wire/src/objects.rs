@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Failure, FamilyId, Headers, Item, Message, ObjectName, Sources, bounded};
+use crate::{Failure, FamilyId, Headers, Item, Message, ObjectName, TierBytes, bounded};
 
 /// The family of objects.
 pub const FAMILY: FamilyId = FamilyId {
@@ -88,7 +88,7 @@ pub enum Answer {
     /// To `Buckets`.
     Buckets(Vec<String>),
     /// To `Prefetch`: sources of the bytes of each item, in order.
-    Prefetched(Vec<Result<Sources, Failure>>),
+    Prefetched(Vec<Result<TierBytes, Failure>>),
     /// To `WorkingSet`.
     WorkingSetKept {
         /// The node's budget of RAM.
@@ -214,8 +214,8 @@ pub struct Found {
     pub offset: u64,
     /// Location of the bytes; `None` when there are none (an empty object or member).
     pub view: Option<View>,
-    /// Sources of the bytes.
-    pub sources: Sources,
+    /// TierBytes of the bytes.
+    pub sources: TierBytes,
 }
 
 /// Leased bytes in shared memory.

@@ -1,11 +1,11 @@
 //! Round trips, golden bytes, refusals and hostile frames.
 
-use forebay_core::{Error, ItemRange, Kind, crc32c};
+use forebay_core::{Error, ItemRange, Kind, WriteCondition, crc32c};
 use proptest::prelude::*;
 
 use super::*;
 use crate::saves::{AlarmPolicy, BeginSave, Differential, SaveFile, SavePart, StagedIn};
-use crate::writes::{BeginWrite, Condition, FinishWrite, StagedBytes, WritePart};
+use crate::writes::{BeginWrite, FinishWrite, StagedBytes, WritePart};
 
 fn parts(frame: &[u8]) -> (FrameHeader, &[u8]) {
     let (header, message) = frame.split_at(HEADER_BYTES);
@@ -113,9 +113,9 @@ fn golden_bytes_of_objects() {
                 bytes: 2,
             }],
         }),
-        sources: Sources {
+        sources: TierBytes {
             ram: 2,
-            ..Sources::default()
+            ..TierBytes::default()
         },
     })]);
     assert_eq!(
@@ -134,7 +134,7 @@ fn golden_bytes_of_writes() {
             key: "k".into(),
         },
         bytes: Some(300),
-        condition: Condition::Absent,
+        condition: WriteCondition::Absent,
         headers: Headers {
             content_encoding: Some("gz".into()),
             ..Headers::default()

@@ -1,5 +1,6 @@
 //! The family of writes: staging buffers, objects from one buffer, objects in parts.
 
+use forebay_core::WriteCondition;
 use serde::{Deserialize, Serialize};
 
 use crate::{FamilyId, Headers, Message, ObjectName, bounded};
@@ -113,7 +114,7 @@ pub struct Put {
     /// Its bytes.
     pub from: StagedBytes,
     /// Condition of the write.
-    pub condition: Condition,
+    pub condition: WriteCondition,
     /// Content type and so on.
     pub headers: Headers,
     /// User metadata.
@@ -129,7 +130,7 @@ pub struct BeginWrite {
     /// Its size, if it is known; another one is refused at the end.
     pub bytes: Option<u64>,
     /// Condition of the write, now and at the end.
-    pub condition: Condition,
+    pub condition: WriteCondition,
     /// Content type and so on.
     pub headers: Headers,
     /// User metadata.
@@ -157,15 +158,4 @@ pub struct FinishWrite {
     pub bytes: u64,
     /// CRC32C of all of them if the client knows it: the node compares.
     pub crc32c: Option<u32>,
-}
-
-/// Condition of a write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Condition {
-    /// Nothing.
-    None,
-    /// There is no such object yet.
-    Absent,
-    /// It has this version.
-    Version(String),
 }

@@ -17,7 +17,7 @@ use forebay_checkpoint::pack::{Owned, PackedFile, Piece, pack};
 use forebay_checkpoint::safetensors::{self, Entry};
 use forebay_checkpoint::table::{BLOCK_BYTES, Table};
 use forebay_checkpoint::{Dtype, Manifest, TensorBox, names};
-use forebay_client::{Condition, PutOptions, PutSource};
+use forebay_client::{PutOptions, PutSource, WriteCondition};
 use forebay_core::{Error, Kind, Result, crc32c};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
@@ -164,7 +164,7 @@ impl Root {
     /// Writes an object that must not be there yet.
     fn put_new(&self, path: &str, bytes: &[u8]) -> Result<()> {
         let options = PutOptions {
-            condition: Condition::Absent,
+            condition: WriteCondition::Absent,
             ..PutOptions::default()
         };
         self.client()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_core::Result;
 use forebay_wire::objects::Found;
-use forebay_wire::{ObjectName, Sources, objects};
+use forebay_wire::{ObjectName, TierBytes, objects};
 
 use super::session::Local;
 use super::view::{Hold, Mapping, ScatteredView, map};
@@ -103,7 +103,7 @@ impl LeasedItem {
             views.push(View::new(object, found.clone(), bytes, Some(origin)));
             found.offset += part.bytes;
             // The tiers that the bytes came from are told once.
-            found.sources = Sources::default();
+            found.sources = TierBytes::default();
         }
         Ok(views)
     }

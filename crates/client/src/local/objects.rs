@@ -3,7 +3,7 @@
 use forebay_core::Result;
 use forebay_wire::loaders::LoaderReport;
 use forebay_wire::objects::{ListRequest, Listed, ObjectStat, WorkingSet};
-use forebay_wire::{Item, ObjectName, Sources};
+use forebay_wire::{Item, ObjectName, TierBytes};
 use forebay_wire::{loaders, objects, session};
 
 use super::pool::Retry;
@@ -48,7 +48,7 @@ impl Local {
         self.done(&objects::Request::CreateBucket(name.into()))
     }
 
-    pub(crate) fn prefetch(&self, items: Vec<Item>) -> Result<Vec<Result<Sources>>> {
+    pub(crate) fn prefetch(&self, items: Vec<Item>) -> Result<Vec<Result<TierBytes>>> {
         let timeout_ms = Wait::start(&self.options).left_ms();
         let (count, request) = (items.len(), objects::Request::Prefetch { items, timeout_ms });
         match self.call(&request, Retry::Idempotent)? {

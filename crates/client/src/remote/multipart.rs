@@ -8,8 +8,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use forebay_core::{Error, Kind, Result, crc32c};
-use forebay_wire::writes::Condition;
+use forebay_core::{Error, Kind, Result, WriteCondition, crc32c};
 use serde::Deserialize;
 
 use super::Remote;
@@ -32,7 +31,7 @@ pub(crate) struct RemoteWrite {
     remote: Arc<Remote>,
     path: String,
     upload: String,
-    condition: Condition,
+    condition: WriteCondition,
     bytes_hint: u64,
     etags: Vec<String>,
     sent_bytes: u64,

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use forebay_core::{Error, Kind, Result, crc32c};
-use forebay_wire::writes::Condition;
+use forebay_core::{Error, Kind, Result, WriteCondition, crc32c};
 
 use super::Remote;
 use super::objects::{path_of, version_of};
@@ -67,10 +66,10 @@ pub(super) fn with_attributes<'a>(mut request: Request<'a>, options: &PutOptions
 }
 
 /// A conditional write is not sent twice: the first may have made the condition false.
-pub(super) fn with_condition<'a>(request: Request<'a>, condition: &Condition) -> Request<'a> {
+pub(super) fn with_condition<'a>(request: Request<'a>, condition: &WriteCondition) -> Request<'a> {
     match condition {
-        Condition::None => request,
-        Condition::Absent => request.header("if-none-match", "*").once(),
-        Condition::Version(version) => request.header("if-match", format!("\"{version}\"")).once(),
+        WriteCondition::None => request,
+        WriteCondition::Absent => request.header("if-none-match", "*").once(),
+        WriteCondition::Version(version) => request.header("if-match", format!("\"{version}\"")).once(),
     }
 }

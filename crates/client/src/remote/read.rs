@@ -10,7 +10,7 @@ use forebay_wire::batch::{
     BATCH_CONTENT_TYPE, BATCH_PATH, BatchDecoder, BatchEvent, BatchItem, BatchRequest,
 };
 use forebay_wire::objects::Found;
-use forebay_wire::{self as wire, Item, ItemRange, ObjectName, Sources};
+use forebay_wire::{self as wire, Item, ItemRange, ObjectName, TierBytes};
 
 use super::Remote;
 use super::request::Request;
@@ -100,7 +100,7 @@ impl Remote {
             .collect())
     }
 
-    fn view(&self, object: ObjectName, (item, sources): (BatchItem, Sources), bytes: Vec<u8>) -> View {
+    fn view(&self, object: ObjectName, (item, sources): (BatchItem, TierBytes), bytes: Vec<u8>) -> View {
         self.counters.count_sources(&sources);
         add(&self.counters.copied_bytes, bytes.len() as u64);
         let found = Found {
@@ -146,10 +146,7 @@ impl Remote {
                 version: Some(found.version.clone()),
                 ..range_of(item, offset + RANGE_BYTES as u64, 0)
             };
-            sum(
-                &mut sources,
-                &self.fetch_ranges(&rest, &mut bytes[RANGE_BYTES..])?,
-            );
+            sources += self.fetch_ranges(&rest, &mut bytes[RANGE_BYTES..])?;
         }
         found.bytes = bytes.len() as u64;
         Ok(self.view(item.object.clone(), (found, sources), bytes))
@@ -188,7 +185,7 @@ impl Remote {
                 version: Some(found.version),
                 ..range_of(&item, offset + done as u64, 0)
             };
-            sum(&mut sources, &self.fetch_ranges(&item, &mut rest[..left])?);
+            sources += self.fetch_ranges(&item, &mut rest[..left])?;
             done += left;
         }
         self.counters.count_sources(&sources);
@@ -198,7 +195,7 @@ impl Remote {
 
     /// Fills all of `memory` from the item's offset on, in ranges that come at once. The threads end with
     /// this call.
-    fn fetch_ranges(&self, item: &Item, memory: &mut [u8]) -> Result<Sources> {
+    fn fetch_ranges(&self, item: &Item, memory: &mut [u8]) -> Result<TierBytes> {
         let ItemRange::Range { offset, .. } = item.range else {
             return Err(Error::new(Kind::Internal, "ranges of what is no range"));
         };
@@ -206,7 +203,7 @@ impl Remote {
         let ranges = Mutex::new(memory.chunks_mut(RANGE_BYTES).enumerate());
         let workers = WorkerScope::default();
         let work = || {
-            let mut sources = Sources::default();
+            let mut sources = TierBytes::default();
             while !workers.is_stopped() {
                 // A wait notices the interrupt by itself; bytes that keep coming do not.
                 check_interrupt(self.options.interrupt.as_ref())?;
@@ -227,7 +224,7 @@ impl Remote {
                         "the node gave fewer bytes than it said",
                     ));
                 }
-                sum(&mut sources, &fetched.1);
+                sources += fetched.1;
             }
             Ok(sources)
         };
@@ -249,13 +246,13 @@ impl Remote {
             // One that was stopped because another has failed is not the reason.
             errors.sort_by_key(|error| error.as_ref().is_err_and(|error| error.kind() == Kind::Cancelled));
             for part in errors.into_iter().chain(parts) {
-                sum(&mut sources, &part?);
+                sources += part?;
             }
             Ok(sources)
         })
     }
 
-    fn fetch_one(&self, item: &Item, target: &mut dyn Target) -> Result<(BatchItem, Sources)> {
+    fn fetch_one(&self, item: &Item, target: &mut dyn Target) -> Result<(BatchItem, TierBytes)> {
         let mut fetched = self.fetch(std::slice::from_ref(item), &mut [target])?;
         fetched
             .pop()
@@ -267,7 +264,7 @@ impl Remote {
         &self,
         items: &[Item],
         targets: &mut [&mut dyn Target],
-    ) -> Result<Vec<Result<(BatchItem, Sources)>>> {
+    ) -> Result<Vec<Result<(BatchItem, TierBytes)>>> {
         let since = Instant::now();
         let mut frame = Vec::new();
         let read = BatchRequest {
@@ -300,7 +297,7 @@ impl Remote {
 struct Arrival {
     decoder: BatchDecoder,
     current: Option<BatchItem>,
-    results: Vec<Result<(BatchItem, Sources)>>,
+    results: Vec<Result<(BatchItem, TierBytes)>>,
 }
 
 impl Arrival {
@@ -351,12 +348,4 @@ fn range_of(item: &Item, offset: u64, length: u64) -> Item {
 
 fn is_change(error: &Error) -> bool {
     matches!(error.kind(), Kind::Changed | Kind::PreconditionFailed)
-}
-
-fn sum(into: &mut Sources, more: &Sources) {
-    into.ram += more.ram;
-    into.nvme += more.nvme;
-    into.peer += more.peer;
-    into.lake += more.lake;
-    into.copied += more.copied;
 }

@@ -12,7 +12,7 @@ use forebay_dataset::order;
 
 use crate::dataset::Inner;
 use crate::decoding::{self, Column, Decoding, Row};
-use crate::fetch::{Fetched, add, fetch, nanoseconds};
+use crate::fetch::{Fetched, fetch, nanoseconds};
 use crate::leased_pages::LeasedPages;
 use crate::options::OnError;
 use crate::sample::SampleBytes;
@@ -261,7 +261,7 @@ fn is_samples_fault(error: &Error) -> bool {
 }
 
 fn count(stats: &mut BatchStats, fetched: &Fetched) {
-    add(&mut stats.sources, fetched.sources);
+    stats.sources += fetched.sources;
     let from_lake = fetched.sources.lake > 0;
     stats.work.add(&Times {
         lake_ns: if from_lake { fetched.read_ns } else { 0 },

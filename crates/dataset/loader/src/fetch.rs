@@ -13,7 +13,7 @@
 
 use std::time::Instant;
 
-use forebay_client::{Item, ItemRange, Sources, View, prefetch_cache_lines};
+use forebay_client::{Item, ItemRange, TierBytes, View, prefetch_cache_lines};
 use forebay_core::{ByteRange, CoalesceLimits, Coalesced, Error, Kind, Result, Run, coalesce, crc32c};
 use forebay_dataset::index::{Field, Sample, Value};
 use forebay_dataset::raw::VERSION_COLUMN;
@@ -38,7 +38,7 @@ pub(crate) struct Fetched {
     /// In the order in which they were asked for.
     pub(crate) samples: Vec<Result<SampleBytes>>,
     /// Bytes by origin.
-    pub(crate) sources: Sources,
+    pub(crate) sources: TierBytes,
     /// Time that the node took.
     pub(crate) read_ns: u64,
     /// Time for places, checksums and putting together.
@@ -106,7 +106,7 @@ fn fetch_mixed(dataset: &Inner, source: usize, numbers: &[u64]) -> Result<Fetche
     let of = |list: &[(usize, u64)]| list.iter().map(|(_, number)| *number).collect::<Vec<_>>();
     let mut fetched = fetch_ranges(dataset, source, &of(&plain), None)?;
     let other = streams::fetch(dataset, source, &of(&packed))?;
-    add(&mut fetched.sources, other.sources);
+    fetched.sources += other.sources;
     fetched.read_ns += other.read_ns;
     fetched.check_ns += other.check_ns;
     let places = plain.iter().chain(&packed).map(|(at, _)| *at);
@@ -148,7 +148,7 @@ fn fetch_ranges(
     };
     let answered = Instant::now();
     for view in views.iter().flatten() {
-        add(&mut fetched.sources, view.sources());
+        fetched.sources += view.sources();
     }
     fetched.samples.reserve(numbers.len());
     let bytes_of = |at: usize| match here.as_ref().and_then(|here| here[at].as_ref()) {
@@ -174,7 +174,7 @@ fn find_leased(
     source: usize,
     samples: &[Sample<'_>],
     spans: &mut [Option<ByteRange>],
-    sources: &mut Sources,
+    sources: &mut TierBytes,
 ) -> Vec<Option<(u64, View)>> {
     let pages = leased.read();
     if pages.is_empty() {
@@ -192,14 +192,6 @@ fn find_leased(
 
 pub(crate) fn nanoseconds(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn add(sum: &mut Sources, more: Sources) {
-    sum.ram += more.ram;
-    sum.nvme += more.nvme;
-    sum.peer += more.peer;
-    sum.lake += more.lake;
-    sum.copied += more.copied;
 }
 
 /// Runs for all spans, and the one of each sample; none if it has no bytes.

@@ -17,7 +17,7 @@ use forebay_dataset::order::{Mix, OrderOptions, OrderState, Plan, Split, Stop};
 
 use crate::assemble::Batch;
 use crate::dataset::{Dataset, Inner};
-use crate::fetch::{add, nanoseconds};
+use crate::fetch::nanoseconds;
 use crate::options::LoaderOptions;
 use crate::pipeline::{Entry, Job, Next, Pipeline};
 use crate::sampler::Sampler;
@@ -188,7 +188,7 @@ impl Loader {
     /// Ends the threads; the next batch starts them again, where the consumer stands.
     fn stop(&mut self) {
         if let Some(pipeline) = self.pipeline.take() {
-            add(&mut self.stats.prefetched, pipeline.prefetched());
+            self.stats.prefetched += pipeline.prefetched();
         }
     }
 
@@ -283,7 +283,7 @@ impl Loader {
     pub fn stats(&self) -> LoaderStats {
         let mut stats = self.stats.clone();
         if let Some(pipeline) = &self.pipeline {
-            add(&mut stats.prefetched, pipeline.prefetched());
+            stats.prefetched += pipeline.prefetched();
         }
         stats
     }

@@ -24,7 +24,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_client::{Interrupt, LoaderReport, Sources};
+use forebay_client::{Interrupt, LoaderReport, TierBytes};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::order::{self, Ranks, Split};
 
@@ -261,10 +261,10 @@ impl Pipeline {
     }
 
     /// Returns where the bytes of the prefetcher came from.
-    pub(crate) fn prefetched(&self) -> Sources {
+    pub(crate) fn prefetched(&self) -> TierBytes {
         let [ram, nvme, peer, lake, copied] = &self.shared.prefetched;
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Sources {
+        TierBytes {
             ram: of(ram),
             nvme: of(nvme),
             peer: of(peer),

@@ -22,7 +22,7 @@ use forebay_core::{Error, Kind, Result};
 use forebay_dataset::parquet::{PageTable, Pieces, Slab, decode};
 
 use crate::dataset::Inner;
-use crate::fetch::{Fetched, add, explain, nanoseconds};
+use crate::fetch::{Fetched, explain, nanoseconds};
 use crate::lru_cache::{LruCache, lock};
 use crate::sample::{FieldBytes, Memory, SampleBytes};
 use tables::{Chunk, Table, read_pages};
@@ -252,7 +252,7 @@ fn pieces(ranges: &[Range<u64>], answers: Vec<Result<View>>, fetched: &mut Fetch
     let mut pieces = Vec::with_capacity(ranges.len());
     for (range, view) in ranges.iter().zip(answers) {
         let view = view.map_err(|error| explain(&error))?;
-        add(&mut fetched.sources, view.sources());
+        fetched.sources += view.sources();
         pieces.push((range.start, Bytes::from_owner(view)));
     }
     Ok(Pieces(pieces))

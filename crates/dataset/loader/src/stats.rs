@@ -5,7 +5,7 @@
 //! lake is the lake's time, any other read the cache's, then places and checksums, then decoding. Bytes that
 //! a prefetcher brought from the lake count there, and again as cache when the batch reads them.
 
-use forebay_client::Sources;
+use forebay_client::TierBytes;
 
 /// Samples whose faults are kept word by word; further ones are only counted.
 pub const BAD_SAMPLES_KEPT_MAX: usize = 1000;
@@ -60,7 +60,7 @@ pub struct BatchStats {
     /// Work of the fetcher for this batch, waited for or not.
     pub work: Times,
     /// Bytes by origin.
-    pub sources: Sources,
+    pub sources: TierBytes,
 }
 
 impl BatchStats {
@@ -112,9 +112,9 @@ pub struct LoaderStats {
     /// Work of the fetchers.
     pub work: Times,
     /// Bytes of batches by origin.
-    pub sources: Sources,
+    pub sources: TierBytes,
     /// Bytes of the prefetcher by origin.
-    pub prefetched: Sources,
+    pub prefetched: TierBytes,
     /// Samples that could not be used.
     pub bad_samples: u64,
     /// The first of them.
@@ -130,7 +130,7 @@ impl LoaderStats {
         self.hand_over_ns += batch.hand_over_ns;
         self.user_ns += batch.user_ns;
         self.work.add(&batch.work);
-        crate::fetch::add(&mut self.sources, batch.sources);
+        self.sources += batch.sources;
         self.bad_samples += bad.len() as u64;
         let room = BAD_SAMPLES_KEPT_MAX.saturating_sub(self.bad.len());
         self.bad.extend(bad.iter().take(room).cloned());

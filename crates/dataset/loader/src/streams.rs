@@ -22,7 +22,7 @@ use forebay_dataset::order::{OrderOptions, Shuffle, Span};
 use forebay_dataset::scan::Decompressor;
 
 use crate::dataset::{Inner, ShardLocation};
-use crate::fetch::{Fetched, about, add, check, explain, nanoseconds};
+use crate::fetch::{Fetched, about, check, explain, nanoseconds};
 use crate::lru_cache::{LruCache, lock};
 use crate::sample::{FieldBytes, Memory, SampleBytes};
 
@@ -273,7 +273,7 @@ impl Stream {
             let missing = || Error::new(Kind::Internal, "a request for a shard without an answer");
             let view = view.ok_or_else(missing)?.map_err(|error| explain(&error))?;
             fetched.read_ns += nanoseconds(asked.elapsed());
-            add(&mut fetched.sources, view.sources());
+            fetched.sources += view.sources();
             self.offset += view.len() as u64;
             self.push(&view, keep)
         };

@@ -1,7 +1,7 @@
 //! A folder of a bucket, read and written through a node.
 
 use forebay_client::{
-    Client, Condition, Entry, Headers, ItemRange, ListOptions, ListedObject, Name, PutOptions, PutSource,
+    Client, Entry, Headers, ItemRange, ListOptions, ListedObject, Name, PutOptions, PutSource, WriteCondition,
 };
 use forebay_core::{Kind, Result};
 use forebay_dataset::manifest::{SIGNATURE_FILE, SUMS_FILE};
@@ -70,7 +70,7 @@ impl Folder {
 
     /// Writes a small object. `false`: the condition does not hold. Where the lake decides no conditions, the
     /// object is written without one: one writer at a time is then up to the user.
-    pub(crate) fn write(&self, relative: &str, bytes: &[u8], condition: Condition) -> Result<bool> {
+    pub(crate) fn write(&self, relative: &str, bytes: &[u8], condition: WriteCondition) -> Result<bool> {
         let name = self.name(relative)?;
         let is_text = relative == SUMS_FILE || relative == SIGNATURE_FILE;
         let put = |condition| {
@@ -86,7 +86,7 @@ impl Folder {
         };
         match put(condition) {
             Ok(_) => Ok(true),
-            Err(error) if error.kind() == Kind::Unsupported => put(Condition::None).map(|_| true),
+            Err(error) if error.kind() == Kind::Unsupported => put(WriteCondition::None).map(|_| true),
             Err(error)
                 if matches!(
                     error.kind(),

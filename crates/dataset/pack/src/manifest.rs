@@ -5,8 +5,8 @@
 //! left out. The manifest replaces the one that was found and no other. The signature is written last, so that
 //! a signature that does not fit is never silently of the new manifest.
 
-use forebay_client::{Condition, ItemRange, ListedObject, parallel};
-use forebay_core::{Error, Kind, Result};
+use forebay_client::{ItemRange, ListedObject, WriteCondition, parallel};
+use forebay_core::{Error, Kind, Result, Version};
 use forebay_dataset::manifest::{
     Digest, Hasher, Manifest, PublicKey, SIGNATURE_FILE, SUMS_FILE, SecretKey, sign,
 };
@@ -44,12 +44,14 @@ pub fn write_manifest(
     let found = folder.read(SUMS_FILE)?;
     let is_current = found.as_ref().is_some_and(|(found, _)| *found == text.as_bytes());
     if !is_current {
-        let condition = found.map_or(Condition::Absent, |(_, version)| Condition::Version(version));
+        let condition = found.map_or(WriteCondition::Absent, |(_, version)| {
+            WriteCondition::Version(Version::new(&version))
+        });
         write(folder, SUMS_FILE, &text, condition)?;
     }
     if let Some(key) = key {
         let signature = sign(text.as_bytes(), key);
-        write(folder, SIGNATURE_FILE, &signature, Condition::None)?;
+        write(folder, SIGNATURE_FILE, &signature, WriteCondition::None)?;
     }
     Ok(ManifestReport {
         files: objects.len() as u64,
@@ -84,7 +86,7 @@ fn manifest_text(folder: &Folder, objects: &[ListedObject], jobs: usize, work: &
     Ok(Manifest::new(digests(folder, objects, jobs, work)?)?.to_text())
 }
 
-fn write(folder: &Folder, name: &str, text: &str, condition: Condition) -> Result<()> {
+fn write(folder: &Folder, name: &str, text: &str, condition: WriteCondition) -> Result<()> {
     if folder.write(name, text.as_bytes(), condition)? {
         return Ok(());
     }

@@ -14,7 +14,7 @@ mod record;
 mod shard;
 mod source;
 
-use forebay_client::{Condition, parallel};
+use forebay_client::{WriteCondition, parallel};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::manifest::{Hasher, Manifest, SUMS_FILE};
 use forebay_dataset::shard::Format;
@@ -106,7 +106,7 @@ impl Pack {
         let (records, written) = self.shards(&target, work)?;
         let document = mds_document(&self.plan, &records)?;
         if let (Some(document), false) = (&document, matches!(contents, TargetContents::Whole)) {
-            folder.write(MDS_INDEX, document.as_bytes(), Condition::None)?;
+            folder.write(MDS_INDEX, document.as_bytes(), WriteCondition::None)?;
         }
         // What is not as it was written must not look whole.
         check(folder, &records, work)?;
@@ -253,7 +253,7 @@ fn commit(folder: &Folder, records: &[ShardRecord], document: Option<&str>) -> R
     }
     let text = Manifest::new(sums)?.to_text();
     let is_same = |found: Option<(Vec<u8>, _)>| found.is_some_and(|(found, _)| found == text.as_bytes());
-    if folder.write(SUMS_FILE, text.as_bytes(), Condition::Absent)? || is_same(folder.read(SUMS_FILE)?) {
+    if folder.write(SUMS_FILE, text.as_bytes(), WriteCondition::Absent)? || is_same(folder.read(SUMS_FILE)?) {
         return Ok(());
     }
     let message = "the folder has another SHA256SUMS already; pack into a new folder";

@@ -3,8 +3,8 @@
 //! A lake has no field for `Expires`, so it is kept as user metadata under a reserved name (engine's
 //! `metadata_name.rs`).
 
+use forebay_engine::Attributes;
 use forebay_engine::{Tag, kept_metadata_name, shown_metadata_name};
-use forebay_lake::Attributes;
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use s3s::dto::{Metadata, Timestamp, TimestampFormat};

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Error, Kind};
-use forebay_reservoir::Piece;
+use forebay_engine::Piece;
 use futures::Stream;
 use http::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -279,7 +279,8 @@ impl Drop for ResponseBody {
 
 #[cfg(test)]
 mod tests {
-    use forebay_reservoir::{PieceStream, Tier};
+    use forebay_core::Tier;
+    use forebay_engine::PieceStream;
     use futures::StreamExt;
 
     use super::*;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_reservoir::Tier;
+use forebay_core::Tier;
 use http::{Extensions, StatusCode};
 use parking_lot::Mutex;
 

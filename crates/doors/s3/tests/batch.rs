@@ -13,7 +13,7 @@ use forebay_lake::{Fault, FaultHook, Faulty, MemoryLake, Operation};
 use forebay_s3::{Access, AccessKey, Buckets, MemberIndex};
 use forebay_wire::batch::{BATCH_PATH, BatchDecoder, BatchEvent, BatchItem, BatchRequest};
 use forebay_wire::session;
-use forebay_wire::{self as wire, BATCH_ITEMS_MAX, Failure, Item, ItemRange, ObjectName, Sources};
+use forebay_wire::{self as wire, BATCH_ITEMS_MAX, Failure, Item, ItemRange, ObjectName, TierBytes};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -44,7 +44,7 @@ fn call(server: &Server, items: Vec<Item>) -> Call {
     server.call("POST", BATCH_PATH).body(&frame(items))
 }
 
-type Got = std::result::Result<(BatchItem, Vec<u8>, Sources), Failure>;
+type Got = std::result::Result<(BatchItem, Vec<u8>, TierBytes), Failure>;
 
 /// The body without HTTP's chunks; it must have come to its end.
 fn unchunk(reply: &Reply) -> Vec<u8> {

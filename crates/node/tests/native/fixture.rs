@@ -9,11 +9,12 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use forebay_core::WriteCondition;
 use forebay_node::config::Config;
 use forebay_node::{EmbeddedNode, EmbeddedOptions, IpcStats};
 use forebay_wire::objects::Found;
 use forebay_wire::session::{Hello, Welcome};
-use forebay_wire::writes::{Buffer, Condition, Put, StagedBytes};
+use forebay_wire::writes::{Buffer, Put, StagedBytes};
 use forebay_wire::{self as wire, Failure, FrameHeader, HEADER_BYTES, Headers, Item, ItemRange, ObjectName};
 use forebay_wire::{objects, session, writes};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
@@ -196,7 +197,7 @@ pub(crate) fn put_of(key: &str, buffer: u64, bytes: u64) -> Put {
             bytes,
             crc32c: None,
         },
-        condition: Condition::None,
+        condition: WriteCondition::None,
         headers: Headers::default(),
         metadata: Vec::new(),
     }

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use forebay_wire::writes::{BeginWrite, Condition, FinishWrite, StagedBytes, WritePart};
+use forebay_wire::writes::{BeginWrite, FinishWrite, StagedBytes, WritePart};
 use forebay_wire::{Failure, Headers};
 use forebay_wire::{objects, writes};
 
 use crate::fixture::{Client, LONG, TestNode, kind, name, pattern};
 
-use forebay_core::crc32c;
+use forebay_core::{Version, WriteCondition, crc32c};
 
 const SMALL_ARENA: &str = "staging = '8MiB'";
 
@@ -17,7 +17,7 @@ fn begin_of(key: &str) -> BeginWrite {
     BeginWrite {
         object: name(key),
         bytes: None,
-        condition: Condition::None,
+        condition: WriteCondition::None,
         headers: Headers::default(),
         metadata: Vec::new(),
     }
@@ -248,7 +248,7 @@ fn conditions_hold_at_the_beginning_and_at_the_end() {
     let node = TestNode::with(SMALL_ARENA);
     let mut client = node.client();
     let absent = BeginWrite {
-        condition: Condition::Absent,
+        condition: WriteCondition::Absent,
         ..begin_of("key")
     };
     let mut racing = Writing::begin(&mut client, absent.clone()).unwrap();
@@ -258,7 +258,7 @@ fn conditions_hold_at_the_beginning_and_at_the_end() {
     let refused = Writing::begin(&mut client, absent).err().unwrap();
     assert_eq!(refused.kind, "precondition_failed");
     let update = BeginWrite {
-        condition: Condition::Version(version),
+        condition: WriteCondition::Version(Version::new(&version)),
         ..begin_of("key")
     };
     let mut writing = Writing::begin(&mut client, update.clone()).unwrap();

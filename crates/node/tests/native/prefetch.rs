@@ -2,13 +2,13 @@
 
 use forebay_wire::objects;
 use forebay_wire::objects::{WorkingSet, WorkingSetObject};
-use forebay_wire::{Item, ItemRange, Sources};
+use forebay_wire::{Item, ItemRange, TierBytes};
 
 use crate::fixture::{Client, TestNode, item, name, pattern, range};
 
 const MIB: usize = 1 << 20;
 
-fn prefetch(client: &mut Client, items: Vec<Item>) -> Vec<Result<Sources, String>> {
+fn prefetch(client: &mut Client, items: Vec<Item>) -> Vec<Result<TierBytes, String>> {
     let request = objects::Request::Prefetch { items, timeout_ms: 0 };
     let Ok(objects::Answer::Prefetched(found)) = client.ask(&request) else {
         panic!("an answer of another kind");
@@ -42,9 +42,9 @@ fn prepared_bytes_are_read_from_ram_and_nothing_is_leased() {
     assert!(lake > 0);
     assert_eq!(node.stats().leases, 0);
     let again = prefetch(&mut client, items());
-    let all = Sources {
+    let all = TierBytes {
         ram: 3 * MIB as u64,
-        ..Sources::default()
+        ..TierBytes::default()
     };
     assert_eq!(again[1], Ok(all));
     let found = client.get("cold");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use forebay_wire::writes::Condition;
+use forebay_core::{Version, WriteCondition};
 use forebay_wire::{objects, writes};
 
 use crate::fixture::{LONG, TestNode, kind, name, pattern, put_of};
@@ -84,21 +84,21 @@ fn a_wrong_checksum_writes_nothing() {
 fn conditions_are_the_lakes() {
     let node = TestNode::start();
     let mut client = node.client();
-    let mut put = |condition: Condition| {
+    let mut put = |condition: WriteCondition| {
         let mut put = put_of("key", client.staged(b"x").buffer, 1);
         put.condition = condition;
         client.ask(&writes::Request::Put(put))
     };
-    let Ok(writes::Answer::Written { version, .. }) = put(Condition::Absent) else {
+    let Ok(writes::Answer::Written { version, .. }) = put(WriteCondition::Absent) else {
         panic!("not written");
     };
-    assert_eq!(kind(put(Condition::Absent)), "precondition_failed");
+    assert_eq!(kind(put(WriteCondition::Absent)), "precondition_failed");
     assert_eq!(
-        kind(put(Condition::Version("other".into()))),
+        kind(put(WriteCondition::Version(Version::new("other")))),
         "precondition_failed"
     );
     assert!(matches!(
-        put(Condition::Version(version)),
+        put(WriteCondition::Version(Version::new(&version))),
         Ok(writes::Answer::Written { .. })
     ));
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use forebay_core::{BucketName, ByteRange, ItemRange, ObjectKey, Result, Version};
-use forebay_reservoir::{Leased, LeasedTiers, ObjectId, ObjectVersion};
+use forebay_core::{BucketName, ByteRange, ItemRange, ObjectKey, Result, TierBytes, Version};
+use forebay_reservoir::{Leased, ObjectId, ObjectVersion};
 use parking_lot::Mutex;
 
 use crate::{Engine, ObjectInfo};
@@ -149,15 +149,15 @@ impl Engine {
     /// were.
     ///
     /// Errors: as [`Self::lease`], but for `Busy`. Cancel-safe: fills go on.
-    pub async fn prefetch(&self, request: LeaseRequest<'_>) -> Result<LeasedTiers> {
+    pub async fn prefetch(&self, request: LeaseRequest<'_>) -> Result<TierBytes> {
         self.with_version(request.bucket, request.key, request.version, |info| async move {
             let Some(range) = resolve(request.range, &info)? else {
-                return Ok(LeasedTiers::default());
+                return Ok(TierBytes::default());
             };
             if self.reservoir.is_resident(&info.object_id(), range) {
-                return Ok(LeasedTiers {
+                return Ok(TierBytes {
                     ram: range.len(),
-                    ..LeasedTiers::default()
+                    ..TierBytes::default()
                 });
             }
             let (object, source) = (info.object_version(), self.source_of(&info)?);

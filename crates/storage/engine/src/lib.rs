@@ -43,4 +43,9 @@ pub use object::{
 pub use pieces::ObjectPieces;
 pub use source::{BucketLake, LakeSource, LakeSources, Sources};
 pub use upload::{CompleteRequest, CompletedPart, CreateUpload, PartCopy, PartInfo, PartRequest, UploadInfo};
-pub use write::{Finish, ObjectWrite, WriteCondition, WriteReceipt, WriteRequest};
+pub use write::{Finish, ObjectWrite, WriteReceipt, WriteRequest};
+
+// Words of the layers below that stand in the signatures of this one: a door needs core and engine.
+pub use forebay_core::WriteCondition;
+pub use forebay_lake::{Attributes, ListOptions, ListPage, ListedObject};
+pub use forebay_reservoir::{Piece, PieceStream};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version};
+use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version, WriteCondition};
 use forebay_lake::{Attributes, LakeWriter, PutMode, PutOptions, PutReceipt};
 use forebay_reservoir::Fill;
 
@@ -16,18 +16,6 @@ use crate::bucket::Bucket;
 use crate::document::{self, Extras};
 use crate::read::failed_condition;
 use crate::{Engine, ObjectChecksum, ObjectInfo, Tag};
-
-/// The condition of a write.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum WriteCondition {
-    /// Nothing.
-    #[default]
-    None,
-    /// `If-None-Match: *`.
-    Absent,
-    /// `If-Match`: the object has this version (`NotFound` if there is none).
-    Version(Version),
-}
 
 /// A write, as far as it is known before the body.
 #[derive(Debug, Clone, Default)]

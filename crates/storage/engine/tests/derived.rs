@@ -10,13 +10,13 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use bytes::Bytes;
 use fixture::{Fixture, body_of, bucket, key};
-use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Version, crc32c};
+use forebay_core::{ByteRange, Error, Kind, ObjectKey, Result, Tier, Version, crc32c};
 use forebay_engine::{
     BucketLake, Conditions, Consistency, CopyRequest, Derived, DerivedStat, LakeSource, LakeSources,
     RangeRequest, Sources, WriteCondition, WriteRequest,
 };
 use forebay_lake::{ListOptions, ListPage, ListedObject, MemoryLake};
-use forebay_reservoir::{ObjectVersion, Source, SourceBlock, SourceStream, Tier, Urgency};
+use forebay_reservoir::{ObjectVersion, Source, SourceBlock, SourceStream, Urgency};
 use futures::{StreamExt, stream};
 
 /// `squares/<n>`: an object of n bytes, each the square of its place.

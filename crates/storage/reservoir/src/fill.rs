@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, Result};
+use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, Result, Tier};
 use futures::StreamExt;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,7 +27,7 @@ use tokio_util::task::TaskTracker;
 use crate::nvme::NvmeStore;
 use crate::page::PageClaim;
 use crate::stats::Counters;
-use crate::{ObjectVersion, Priority, Source, SourceBlock, SourceStream, Tier};
+use crate::{ObjectVersion, Priority, Source, SourceBlock, SourceStream};
 
 use block_writer::BlockWriter;
 pub(crate) use block_writer::checked;

@@ -17,14 +17,14 @@ mod gather;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use forebay_core::{ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result};
+use forebay_core::{ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result, Tier, TierBytes};
 use futures::TryStreamExt;
 use smallvec::SmallVec;
 
 use crate::page::PageLease;
 use crate::reservoir::Reservoir;
 use crate::segment::SegmentId;
-use crate::{ObjectId, ObjectVersion, Source, Tier, TrustDomain};
+use crate::{ObjectId, ObjectVersion, Source, TrustDomain};
 
 pub(crate) use copy::Copies;
 use copy::Copy;
@@ -41,39 +41,13 @@ pub struct LeasedPart {
     pub bytes: u64,
 }
 
-/// Leased bytes by where they came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct LeasedTiers {
-    /// The RAM tier.
-    pub ram: u64,
-    /// The NVMe tier.
-    pub nvme: u64,
-    /// Other nodes.
-    pub peer: u64,
-    /// The lake.
-    pub lake: u64,
-    /// Of all these, bytes that were copied into a segment of their own.
-    pub copied: u64,
-}
-
-impl LeasedTiers {
-    pub(crate) fn add(&mut self, tier: Tier, bytes: u64) {
-        match tier {
-            Tier::Ram => self.ram += bytes,
-            Tier::Nvme => self.nvme += bytes,
-            Tier::Peer => self.peer += bytes,
-            Tier::Lake => self.lake += bytes,
-        }
-    }
-}
-
 type Parts = SmallVec<[LeasedPart; 1]>;
 
 /// Bytes that stay where they are until this is dropped.
 #[derive(Debug)]
 pub struct Leased {
     parts: Parts,
-    tiers: LeasedTiers,
+    tiers: TierBytes,
     hold: Hold,
 }
 
@@ -101,7 +75,7 @@ impl Leased {
 
     /// Returns where they came from.
     #[must_use]
-    pub fn tiers(&self) -> LeasedTiers {
+    pub fn tiers(&self) -> TierBytes {
         self.tiers
     }
 
@@ -133,9 +107,9 @@ impl Reservoir {
             }
         }
         self.counters.served(Tier::Ram, range.len());
-        let tiers = LeasedTiers {
+        let tiers = TierBytes {
             ram: range.len(),
-            ..LeasedTiers::default()
+            ..TierBytes::default()
         };
         Some(Leased {
             parts,

@@ -87,10 +87,10 @@ mod working_set;
 mod write_fill;
 
 pub use key::{ObjectId, PageKey};
-pub use lease::{Leased, LeasedPart, LeasedTiers};
+pub use lease::{Leased, LeasedPart};
 pub use object::{ObjectVersion, TrustDomain};
 pub use options::ReservoirOptions;
-pub use piece::{Piece, PieceStream, Tier};
+pub use piece::{Piece, PieceStream};
 pub use reservoir::{CacheChange, Reservoir, Residency};
 pub use segment::SegmentId;
 pub use source::{Priority, Source, SourceBlock, SourceStream, Urgency};

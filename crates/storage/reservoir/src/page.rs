@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 
 use bytes::Bytes;
-use forebay_core::{BLOCK_BYTES, BlockMask, Error, page_bytes};
+use forebay_core::{BLOCK_BYTES, BlockMask, Error, Tier, page_bytes};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::fill::FillControl;
 use crate::segment::{Claim, Frame};
 use crate::stats::Counters;
-use crate::{ObjectVersion, PageKey, Tier};
+use crate::{ObjectVersion, PageKey};
 
 /// One page of one object version in RAM.
 #[derive(Debug)]

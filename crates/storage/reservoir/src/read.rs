@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result};
+use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result, Tier};
 use futures::StreamExt;
 use tokio::time::Instant;
 
@@ -30,7 +30,7 @@ use crate::page::{InWindow, Page, PageClaim, Waited};
 use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
 use crate::run::Run;
-use crate::{ObjectVersion, Piece, PieceStream, Priority, Source, Tier};
+use crate::{ObjectVersion, Piece, PieceStream, Priority, Source};
 
 use bypass::Bypass;
 pub(crate) use shared_fetch::SharedFetches;

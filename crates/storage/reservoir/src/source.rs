@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_core::{ByteRange, Result};
+use forebay_core::{ByteRange, Result, Tier};
 use futures::stream::BoxStream;
 use tokio::sync::watch;
 
-use crate::{ObjectVersion, Tier};
+use crate::ObjectVersion;
 
 /// The urgency of a fetch. Demand always goes before read-ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

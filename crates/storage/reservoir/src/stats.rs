@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Tier;
+use forebay_core::Tier;
 
 /// Counters and gauges at one moment, for metrics, `status` and tests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]

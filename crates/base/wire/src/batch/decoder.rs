@@ -8,7 +8,7 @@
 use forebay_core::{Error, Kind, Result, crc32c};
 
 use super::{BATCH_CHUNK_BYTES_MAX, BATCH_FRAME_BYTES_MAX, BatchFrame, BatchItem};
-use crate::{Failure, FrameHeader, HEADER_BYTES, Sources, decode};
+use crate::{Failure, FrameHeader, HEADER_BYTES, TierBytes, decode};
 
 /// Next piece of the answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum BatchEvent<'a> {
     /// Bytes of the current item, not yet checked.
     Bytes(&'a [u8]),
     /// The current item is complete and its bytes were right.
-    End(Sources),
+    End(TierBytes),
     /// The next item failed, or the current one broke off.
     Failed(Failure),
     /// The answer is complete. Nothing comes after it.

@@ -37,13 +37,13 @@ fn answer() -> Vec<u8> {
     put(&mut out, &BatchFrame::Found(item(5)));
     put_chunk(&mut out, b"abc");
     put_chunk(&mut out, b"de");
-    put(&mut out, &BatchFrame::End(Sources::default()));
+    put(&mut out, &BatchFrame::End(TierBytes::default()));
     put(&mut out, &BatchFrame::Failed(failure("there is no such object")));
     put(&mut out, &BatchFrame::Found(item(9)));
     put_chunk(&mut out, b"xyz");
     put(&mut out, &BatchFrame::Broken(failure("the lake is gone")));
     put(&mut out, &BatchFrame::Found(item(0)));
-    put(&mut out, &BatchFrame::End(Sources::default()));
+    put(&mut out, &BatchFrame::End(TierBytes::default()));
     put(&mut out, &BatchFrame::Done { items: 4 });
     out
 }
@@ -125,7 +125,7 @@ fn an_item_without_all_its_bytes_cannot_end() {
     let mut out = Vec::new();
     put(&mut out, &BatchFrame::Found(item(5)));
     put_chunk(&mut out, b"abc");
-    put(&mut out, &BatchFrame::End(Sources::default()));
+    put(&mut out, &BatchFrame::End(TierBytes::default()));
     assert_eq!(read(&[&out], 1).unwrap_err().kind(), Kind::Corrupt);
     let mut out = Vec::new();
     put(&mut out, &BatchFrame::Found(item(2)));

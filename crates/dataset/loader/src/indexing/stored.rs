@@ -6,8 +6,8 @@
 //! a lake cannot decide that, without one: an index is checked before it is believed, and is written whole or
 //! not at all.
 
-use forebay_client::{Client, Condition, ItemRange, Name, PutOptions, PutSource};
-use forebay_core::{Error, Kind, Result, crc32c};
+use forebay_client::{Client, ItemRange, Name, PutOptions, PutSource, WriteCondition};
+use forebay_core::{Error, Kind, Result, Version, crc32c};
 use forebay_dataset::index::Index;
 use forebay_dataset::order::Fingerprint;
 use forebay_dataset::tokens::TokenWindows;
@@ -111,7 +111,9 @@ impl IndexLocation {
 
     /// Writes an index over the version that was there before.
     pub(super) fn store(&self, client: &Client, bytes: &[u8], before: Option<String>) -> Written {
-        let condition = before.map_or(Condition::Absent, Condition::Version);
+        let condition = before.map_or(WriteCondition::Absent, |version| {
+            WriteCondition::Version(Version::new(&version))
+        });
         let put = |condition| {
             let options = PutOptions {
                 condition,
@@ -121,7 +123,7 @@ impl IndexLocation {
             client.put(&self.0, PutSource::Slice(bytes), options)
         };
         let written = match put(condition) {
-            Err(error) if error.kind() == Kind::Unsupported => put(Condition::None),
+            Err(error) if error.kind() == Kind::Unsupported => put(WriteCondition::None),
             other => other,
         };
         match written.map_err(|error| (error.kind(), error)) {

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use forebay_client::{Client, Item, ItemRange, ObjectName, Sources};
+use forebay_client::{Client, Item, ItemRange, ObjectName, TierBytes};
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::parquet::{PageTable, ParquetFile, TAIL_BYTES, footer_bytes};
 
-use crate::fetch::{add, explain};
+use crate::fetch::explain;
 
 /// Most footers are shorter.
 const TAIL_FIRST_BYTES: u64 = 64 << 10;
@@ -108,7 +108,7 @@ impl Table {
 pub(super) fn read_pages(
     client: &Client,
     chunks: &[(Arc<Table>, Chunk)],
-    sources: &mut Sources,
+    sources: &mut TierBytes,
 ) -> Result<Vec<Result<Arc<PageTable>>>> {
     let mut found: Vec<Option<Result<Arc<PageTable>>>> = Vec::with_capacity(chunks.len());
     let (mut items, mut asked) = (Vec::new(), Vec::new());
@@ -133,7 +133,7 @@ pub(super) fn read_pages(
     for ((at, is_index), view) in asked.into_iter().zip(views) {
         let (table, (group, leaf)) = &chunks[at];
         let read = view.map_err(|error| explain(&error)).and_then(|view| {
-            add(sources, view.sources());
+            *sources += view.sources();
             let pages = if is_index {
                 table.file.pages_of_index(*group, *leaf, &view)
             } else {

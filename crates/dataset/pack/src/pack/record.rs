@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use forebay_client::Condition;
+use forebay_client::WriteCondition;
 use forebay_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +79,7 @@ impl<'a> PackFolder<'a> {
     /// Sets the marker; `false` if there is one.
     pub(crate) fn mark(&self, marker: &Marker) -> Result<bool> {
         self.folder
-            .write(&self.own(MARKER), &to_json(marker)?, Condition::Absent)
+            .write(&self.own(MARKER), &to_json(marker)?, WriteCondition::Absent)
     }
 
     /// Takes the marker away: the folder is whole.
@@ -91,7 +91,7 @@ impl<'a> PackFolder<'a> {
     pub(crate) fn note(&self, id: &str, record: &ShardRecord) -> Result<()> {
         let name = self.own(&format!("pack-{id}/{}.json", record.name));
         self.folder
-            .write(&name, &to_json(record)?, Condition::None)
+            .write(&name, &to_json(record)?, WriteCondition::None)
             .map(|_| ())
     }
 

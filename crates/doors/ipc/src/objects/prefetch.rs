@@ -7,11 +7,11 @@
 use forebay_core::{Error, Kind, Result, Version};
 use forebay_engine::{Engine, LeaseRequest};
 use forebay_wire::objects::{Answer, WorkingSet, WorkingSetObject};
-use forebay_wire::{BATCH_ITEMS_MAX, Failure, Item, Sources};
+use forebay_wire::{BATCH_ITEMS_MAX, Failure, Item, TierBytes};
 use futures::{StreamExt, stream};
 
 use super::Context;
-use super::read::{deadline, sources, too_late, too_many};
+use super::read::{deadline, too_late, too_many};
 
 /// Items of one request that are fetched at once.
 const ITEMS_AT_ONCE_MAX: usize = 64;
@@ -40,7 +40,7 @@ pub(super) async fn answer(context: Context<'_>, items: &[Item], timeout_ms: u32
     ))
 }
 
-async fn prefetch(context: Context<'_>, engine: &Engine, item: &Item) -> Result<Sources> {
+async fn prefetch(context: Context<'_>, engine: &Engine, item: &Item) -> Result<TierBytes> {
     let (bucket, key) = context.object(&item.object)?;
     let version = item.version.as_deref().map(Version::new);
     let request = LeaseRequest {
@@ -49,7 +49,7 @@ async fn prefetch(context: Context<'_>, engine: &Engine, item: &Item) -> Result<
         range: &item.range,
         version: version.as_ref(),
     };
-    engine.prefetch(request).await.map(sources)
+    engine.prefetch(request).await
 }
 
 /// Begins a working set, or adds to it. Objects that this user may not use are refused, as reading them would

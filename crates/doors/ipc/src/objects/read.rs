@@ -12,9 +12,8 @@ use std::time::Duration;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_engine::{Engine, LeaseMemory, LeaseRequest, ObjectInfo, ObjectLease};
-use forebay_reservoir::LeasedTiers;
 use forebay_wire::objects::{Answer, Found, View, ViewPart};
-use forebay_wire::{BATCH_ITEMS_MAX, Failure, Item, ItemRange, ObjectName, READ_TIMEOUT_DEFAULT, Sources};
+use forebay_wire::{BATCH_ITEMS_MAX, Failure, Item, ItemRange, ObjectName, READ_TIMEOUT_DEFAULT, TierBytes};
 use futures::{StreamExt, stream};
 use tokio::time::Instant;
 
@@ -211,7 +210,7 @@ impl<'a> Batch<'a> {
             object_bytes: lease.info.bytes,
             offset: lease.range.map_or(0, ByteRange::start),
             view: None,
-            sources: Sources::default(),
+            sources: TierBytes::default(),
         };
         let Some(leased) = lease.leased else {
             return found;
@@ -228,7 +227,7 @@ impl<'a> Batch<'a> {
         };
         let found = Found {
             view: Some(view),
-            sources: sources(leased.tiers()),
+            sources: leased.tiers(),
             ..found
         };
         self.granted.push(index);
@@ -283,16 +282,6 @@ impl<'a> Batch<'a> {
                 .map(|result| result.unwrap_or_else(missing))
                 .collect(),
         ))
-    }
-}
-
-pub(super) fn sources(tiers: LeasedTiers) -> Sources {
-    Sources {
-        ram: tiers.ram,
-        nvme: tiers.nvme,
-        peer: tiers.peer,
-        lake: tiers.lake,
-        copied: tiers.copied,
     }
 }
 

@@ -21,7 +21,7 @@ use forebay_engine::{Finish, ObjectWrite, WriteReceipt, WriteRequest};
 use forebay_wire::writes::{Answer, BeginWrite, FinishWrite, StagedBytes, WritePart};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
-use super::put::{attributes, wanted, written};
+use super::put::{attributes, written};
 use super::{Context, WRITES_MAX};
 
 /// The largest part …
@@ -66,7 +66,7 @@ pub(super) async fn begin(context: Context<'_>, begin: BeginWrite) -> Result<Ans
     })?;
     let request = WriteRequest {
         attributes: attributes(begin.headers, begin.metadata)?,
-        condition: wanted(begin.condition),
+        condition: begin.condition,
         bytes: begin.bytes,
         ..WriteRequest::default()
     };

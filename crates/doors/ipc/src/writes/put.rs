@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, Version, crc32c};
-use forebay_engine::{Engine, Finish, WriteCondition, WriteReceipt, WriteRequest, kept_metadata_name};
+use forebay_core::{BucketName, Error, Kind, ObjectKey, Result, crc32c};
+use forebay_engine::{Engine, Finish, WriteReceipt, WriteRequest, kept_metadata_name};
 use forebay_lake::Attributes;
 use forebay_wire::Headers;
-use forebay_wire::writes::{Answer, Buffer, Condition, Put};
+use forebay_wire::writes::{Answer, Buffer, Put};
 use tokio::sync::oneshot;
 
 use super::Context;
@@ -56,7 +56,7 @@ pub(super) async fn put(context: Context<'_>, put: Put) -> Result<Answer> {
     let (bucket, key) = context.object(&put.object)?;
     let request = WriteRequest {
         attributes: attributes(put.headers, put.metadata)?,
-        condition: wanted(put.condition),
+        condition: put.condition,
         bytes: Some(put.from.bytes),
         ..WriteRequest::default()
     };
@@ -76,15 +76,6 @@ pub(super) async fn put(context: Context<'_>, put: Put) -> Result<Answer> {
         .await
         .map_err(|_| Error::new(Kind::Cancelled, "the node stopped before the write was done"))??;
     Ok(written(&receipt))
-}
-
-/// The condition in the words of the engine.
-pub(super) fn wanted(condition: Condition) -> WriteCondition {
-    match condition {
-        Condition::None => WriteCondition::None,
-        Condition::Absent => WriteCondition::Absent,
-        Condition::Version(version) => WriteCondition::Version(Version::new(&version)),
-    }
 }
 
 pub(super) fn written(receipt: &WriteReceipt) -> Answer {

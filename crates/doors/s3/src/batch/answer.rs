@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
-use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
-use forebay_reservoir::{Piece, PieceStream, Tier};
+use forebay_core::{ByteRange, Error, Kind, Result, Tier, TierBytes, crc32c};
+use forebay_engine::{Piece, PieceStream};
 use forebay_wire::batch::{BATCH_CHUNK_BYTES_MAX, BatchFrame, BatchItem};
-use forebay_wire::{Failure, Item, Sources, encode};
+use forebay_wire::{Failure, Item, encode};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, stream};
 use hyper::body::{Body as HttpBody, Frame};
@@ -83,7 +83,7 @@ struct Sending {
     first: VecDeque<Piece>,
     rest: Option<PieceStream>,
     missing_bytes: u64,
-    sources: Sources,
+    sources: TierBytes,
     is_over: bool,
     /// Keeps the item's share of the bytes ahead until it is sent.
     _share: Option<tokio::sync::OwnedSemaphorePermit>,
@@ -97,7 +97,7 @@ impl Sending {
             first: VecDeque::new(),
             rest: None,
             missing_bytes: 0,
-            sources: Sources::default(),
+            sources: TierBytes::default(),
             is_over: false,
             _share: None,
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_core::{BucketName, ByteRange, Error, Kind, ObjectKey, Result, Version};
 use forebay_engine::{Engine, ObjectInfo};
-use forebay_reservoir::{Piece, PieceStream};
+use forebay_engine::{Piece, PieceStream};
 use forebay_wire::{Item, ItemRange};
 use futures::StreamExt;
 use parking_lot::Mutex;

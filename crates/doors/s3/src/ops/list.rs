@@ -5,7 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
-use forebay_lake::{ListOptions, ListPage, ListedObject};
+use forebay_engine::{ListOptions, ListPage, ListedObject};
 use http::Extensions;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::*;

@@ -6,11 +6,11 @@
 
 use std::collections::VecDeque;
 
-use forebay_core::{ByteRange, Error, Kind, Result, crc32c};
+use forebay_core::{ByteRange, Error, Kind, Result, Tier, crc32c};
 
 use super::{BlockSink, claimed_range};
+use crate::SourceBlock;
 use crate::page::PageClaim;
-use crate::{SourceBlock, Tier};
 
 /// Fills claimed blocks that lie one after the other.
 pub(super) struct BlockWriter {

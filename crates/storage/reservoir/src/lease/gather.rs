@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use forebay_core::{ByteRange, PAGE_BYTES, PageIndex, Result};
+use forebay_core::{ByteRange, PAGE_BYTES, PageIndex, Result, TierBytes};
 use smallvec::SmallVec;
 
 use super::copy::CopyDraft;
-use super::{Hold, Leased, LeasedPart, LeasedTiers, Parts, lost_bytes, push_part};
+use super::{Hold, Leased, LeasedPart, Parts, lost_bytes, push_part};
 use crate::page::PageLease;
 use crate::reservoir::Reservoir;
 use crate::{ObjectId, ObjectVersion, PageKey, Piece};
@@ -21,7 +21,7 @@ pub(super) struct Gathering {
     object: ObjectVersion,
     id: ObjectId,
     range: ByteRange,
-    tiers: LeasedTiers,
+    tiers: TierBytes,
     into: GatherTarget,
 }
 
@@ -50,7 +50,7 @@ impl Gathering {
             object: object.clone(),
             id,
             range,
-            tiers: LeasedTiers::default(),
+            tiers: TierBytes::default(),
             into: GatherTarget::Pages(Vec::new()),
         }
     }

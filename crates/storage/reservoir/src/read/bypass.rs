@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use forebay_core::{ByteRange, Error, Kind, PAGE_BYTES, Result};
+use forebay_core::{ByteRange, Error, Kind, PAGE_BYTES, Result, Tier};
 
 use super::shared_fetch::{FetchedBytes, Subscription};
 use crate::fill::FillRequest;
 use crate::reservoir::Reservoir;
-use crate::{ObjectId, Priority, Tier};
+use crate::{ObjectId, Priority};
 
 /// The longest wait of a read for its permit.
 const PERMIT_WAIT_MAX: Duration = Duration::from_secs(5);

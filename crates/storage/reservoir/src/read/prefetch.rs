@@ -11,17 +11,16 @@
 
 use std::sync::Arc;
 
-use forebay_core::{BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result};
+use forebay_core::{BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Result, Tier, TierBytes};
 use tokio::time::{Instant, timeout_at};
 
 use super::{WINDOW_BYTES_MAX, WINDOW_SHARE, WINDOWS_SHARE, wanted_blocks};
 use crate::fill::FillRequest;
 use crate::index::EntryHandle;
-use crate::lease::LeasedTiers;
 use crate::page::{InWindow, PageClaim, Waited};
 use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
-use crate::{ObjectId, ObjectVersion, Priority, Source, Tier};
+use crate::{ObjectId, ObjectVersion, Priority, Source};
 
 /// A page that is waited for.
 struct Coming {
@@ -49,12 +48,12 @@ impl Reservoir {
         object: &ObjectVersion,
         range: ByteRange,
         source: &Arc<dyn Source>,
-    ) -> Result<LeasedTiers> {
+    ) -> Result<TierBytes> {
         if range.end() > object.bytes {
             let error = Error::new(Kind::OutOfRange, "the range ends past the end of the object");
             return Err(error.with("range", range).with("bytes", object.bytes));
         }
-        let mut tiers = LeasedTiers::default();
+        let mut tiers = TierBytes::default();
         let mut entry = self.ram.entry(object);
         let request = FillRequest::new(&entry.object, source, Priority::ReadAhead);
         let mut planned = range.start();
@@ -135,7 +134,7 @@ impl Reservoir {
 
 impl Coming {
     /// Waits until the page is there; `false` if nobody has memory for it.
-    async fn arrive(&self, range: ByteRange, tiers: &mut LeasedTiers) -> Result<bool> {
+    async fn arrive(&self, range: ByteRange, tiers: &mut TierBytes) -> Result<bool> {
         for block in self.wanted.blocks() {
             match self.page.wait_for(block).await {
                 Waited::Ready => {}

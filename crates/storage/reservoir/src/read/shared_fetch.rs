@@ -16,12 +16,12 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
-use forebay_core::{ByteRange, Error, Kind, Result};
+use forebay_core::{ByteRange, Error, Kind, Result, Tier};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::fill::{BlockSink, Fill, FillControl, FillRequest, checked};
-use crate::{ObjectId, SourceBlock, Tier};
+use crate::{ObjectId, SourceBlock};
 
 /// Shared fetches at once.
 const FETCHES_MAX: usize = 64;

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_core::{BLOCK_BYTES, Kind, crc32c};
+use forebay_core::{BLOCK_BYTES, Kind, Tier, crc32c};
 use futures::{FutureExt, StreamExt};
 
 use super::*;
-use crate::{Priority, SourceBlock, SourceStream, Tier, Urgency};
+use crate::{Priority, SourceBlock, SourceStream, Urgency};
 
 /// A peer that sends whole blocks with their checksums, and misbehaves as it is told.
 #[derive(Debug)]

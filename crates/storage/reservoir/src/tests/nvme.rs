@@ -1,5 +1,5 @@
 use super::*;
-use crate::Tier;
+use forebay_core::Tier;
 
 async fn with_nvme(dir: &std::path::Path, ram_bytes: u64) -> Arc<Reservoir> {
     let nvme = ReservoirOptions {

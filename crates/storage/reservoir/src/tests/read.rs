@@ -1,11 +1,11 @@
 use std::sync::Arc;
 
-use forebay_core::{BLOCK_BYTES, Kind};
+use forebay_core::{BLOCK_BYTES, Kind, Tier};
 use futures::StreamExt;
 use futures::future::join_all;
 
 use super::*;
-use crate::{Priority, Tier};
+use crate::Priority;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn sixty_four_readers_of_a_cold_object_cost_its_bytes_once() {
