@@ -158,10 +158,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TESTKIT: &str = "forebay-testkit";
 /// Crates that the tests of another one need: what reads through a node is tested with a real one, and a node
 /// through its client.
-const FOR_TESTS: [(&str, &str); 5] = [
+const FOR_TESTS: [(&str, &str); 7] = [
     ("forebay-loader", "forebay-node"),
     ("forebay-dataset-pack", "forebay-node"),
     ("forebay-checkpoint-client", "forebay-node"),
+    ("forebay-s3", "forebay-lake"),
+    ("forebay-s3", "forebay-reservoir"),
     ("forebay-node", "forebay-client"),
     ("forebay-node", "forebay-wire"),
 ];
