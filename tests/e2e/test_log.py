@@ -3,6 +3,8 @@
 import os
 import threading
 
+import pytest
+from botocore.exceptions import ClientError
 from forebay_node import wait_for
 from stores import new_bucket
 
@@ -39,3 +41,28 @@ def test_a_log_that_nobody_reads_costs_lines_and_no_request(own_node):
     lines = node.log_text().splitlines()
     assert "stopped" in lines[-1], "the last line is written before the process ends"
     assert sum("forebay::access" in line for line in lines) > 500
+
+
+def test_a_refused_request_says_why_and_who_asked_for_what(own_node):
+    node = own_node().start()
+    s3 = node.client()
+    bucket = new_bucket(s3)
+    etag = s3.put_object(Bucket=bucket, Key="key", Body=b"x")["ETag"]
+    stranger = node.client(secret="wrong")
+    with pytest.raises(ClientError):
+        stranger.put_object(Bucket=bucket, Key="other", Body=b"y")
+    with pytest.raises(ClientError):
+        s3.get_object(Bucket=bucket, Key="missing")
+    with pytest.raises(ClientError):
+        s3.get_object(Bucket=bucket, Key="key", IfNoneMatch=etag)
+
+    def line_with(*parts):
+        def is_there():
+            lines = [line for line in node.log_text().splitlines() if "forebay::access" in line]
+            return any(all(part in line for part in parts) for line in lines)
+
+        wait_for(f"a line with {parts}", is_there)
+
+    line_with('code="SignatureDoesNotMatch"', f'claimed_what="PUT /{bucket}/other"', 'claimed_who="')
+    line_with('code="NoSuchKey"', 'claimed_who="-"')
+    line_with("status=304", "complete=true")

@@ -47,6 +47,9 @@ pub struct Config {
     /// Memory for what clients on this host write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub staging: Option<Size>,
+    /// Host name of the S3 endpoint, for virtual-hosted requests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_domain: Option<String>,
     /// Region that clients sign for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub region: Option<String>,
@@ -313,6 +316,7 @@ impl Config {
             socket: self.socket.or(below.socket),
             allow_uid: self.allow_uid.or(below.allow_uid),
             staging: self.staging.or(below.staging),
+            s3_domain: self.s3_domain.or(below.s3_domain),
             region: self.region.or(below.region),
             consistency: self.consistency.or(below.consistency),
             shutdown: self.shutdown.or(below.shutdown),

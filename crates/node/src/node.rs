@@ -301,6 +301,7 @@ fn open_engine(services: &Services, keys: Arc<AccessKeys>) -> Result<()> {
     });
     let mut s3 = S3Options::new(keys);
     s3.region.clone_from(&options.region);
+    s3.domain.clone_from(&options.s3_domain);
     s3.public_read = options
         .buckets
         .iter()

@@ -62,6 +62,8 @@ pub struct NodeOptions {
     pub ipc: IpcOptions,
     /// Certificate of both endpoints; `None` is plain HTTP.
     pub tls: Option<TlsFiles>,
+    /// The host name of the S3 endpoint, in front of which stand the names of buckets.
+    pub s3_domain: Option<String>,
     /// The region that clients sign for.
     pub region: String,
     /// Freshness of reads, unless a bucket says otherwise.
@@ -213,6 +215,7 @@ impl NodeOptions {
             admin_addr,
             ipc,
             tls: endpoint::tls_files(config.tls)?,
+            s3_domain: config.s3_domain.map(endpoint::domain).transpose()?,
             region: region(config.region)?,
             consistency,
             shutdown_deadline: config.shutdown.map_or(Duration::from_secs(10), |period| period.0),
@@ -240,6 +243,7 @@ impl NodeOptions {
             s3: addr(self.s3_addr),
             admin: addr(self.admin_addr),
             tls: endpoint::tls_config(self.tls.as_ref()),
+            s3_domain: self.s3_domain.clone(),
             region: Some(self.region.clone()),
             consistency: Some(Freshness(self.consistency)),
             shutdown: Some(Period(self.shutdown_deadline)),

@@ -15,6 +15,7 @@ use s3s::{S3Request, S3Result, s3_error};
 
 use crate::AccessKeys;
 use crate::context::RequestContext;
+use crate::hosts::HostCheck;
 use crate::keys::Access;
 
 /// The rules.
@@ -22,6 +23,8 @@ use crate::keys::Access;
 pub(crate) struct AccessRules {
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) public_read: Arc<BTreeSet<BucketName>>,
+    /// Finds requests that mean a bucket by their host; none where hosts are understood.
+    pub(crate) hosts: Option<Arc<HostCheck>>,
 }
 
 /// What an operation does to a bucket.
@@ -171,7 +174,11 @@ impl S3Access for AccessRules {
                 notes.key = key;
             });
         }
-        self.allow(who.as_deref(), bucket.as_deref(), class)
+        self.allow(who.as_deref(), bucket.as_deref(), class)?;
+        match &self.hosts {
+            Some(hosts) => hosts.check(cx.headers()).await,
+            None => Ok(()),
+        }
     }
 
     async fn copy_object(&self, request: &mut S3Request<CopyObjectInput>) -> S3Result<()> {
@@ -203,6 +210,7 @@ mod tests {
                 key("writer", Access::ReadWrite, only),
             ])),
             public_read: Arc::new([bucket("open")].into()),
+            hosts: None,
         }
     }
 

@@ -1,8 +1,11 @@
-//! The checksums that S3 clients send with a body: CRC32, CRC32C, CRC64NVME, SHA1, SHA256.
+//! The checksums that S3 clients send with a body: CRC32, CRC32C, CRC64NVME, SHA1, SHA256, which are kept, and
+//! a few more that are only compared (`checked_only.rs`).
 //!
 //! What a client announces, in a header or in a trailer, is computed while the body streams by and compared
 //! before the object becomes visible. A multipart object's checksum is made from those of its parts: hashed
 //! together (composite) or combined (full object, CRCs only). `Content-MD5` is checked by the engine.
+
+mod checked_only;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,6 +14,8 @@ use forebay_engine::{ChecksumKind, ObjectChecksum};
 use s3s::checksum::ChecksumHasher;
 use s3s::crypto::{Checksum as _, Crc32, Crc32c, Crc64Nvme, Sha1, Sha256};
 use s3s::{S3Request, S3Result, TrailingHeaders, s3_error};
+
+pub(crate) use checked_only::CheckedOnly;
 
 /// An algorithm that S3 knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +83,7 @@ impl Algorithm {
             .ok_or_else(|| {
                 s3_error!(
                     InvalidRequest,
-                    "the checksum algorithm is not one of those that S3 knows"
+                    "the checksum algorithm {name} cannot be used here; use CRC32, CRC32C, CRC64NVME, SHA1 or SHA256"
                 )
             })
     }
@@ -165,6 +170,81 @@ pub(crate) struct Verifier {
     hasher: ChecksumHasher,
     in_header: Option<(Algorithm, String)>,
     in_trailer: Option<(Algorithm, Option<TrailingHeaders>)>,
+    checked_only: Option<CheckedOnlySum>,
+}
+
+/// A checksum that is compared and not kept.
+struct CheckedOnlySum {
+    algorithm: CheckedOnly,
+    hasher: checked_only::Hasher,
+    expected: Expected,
+}
+
+/// The place of a checksum.
+enum Expected {
+    Value(String),
+    Trailer(Option<TrailingHeaders>),
+}
+
+impl CheckedOnlySum {
+    /// The one that a header names, if there is one.
+    fn in_header<T>(request: &S3Request<T>) -> S3Result<Option<Self>> {
+        let mut found = None;
+        for algorithm in CheckedOnly::ALL {
+            let Some(value) = request.headers.get(algorithm.header()) else {
+                continue;
+            };
+            if found.is_some() {
+                return Err(single_header());
+            }
+            let value = value.to_str().unwrap_or_default();
+            check_digest(algorithm.header(), algorithm.digest_bytes(), value)?;
+            found = Some(Self::new(algorithm, Expected::Value(value.to_owned())));
+        }
+        Ok(found)
+    }
+
+    fn new(algorithm: CheckedOnly, expected: Expected) -> Self {
+        Self {
+            algorithm,
+            hasher: algorithm.hasher(),
+            expected,
+        }
+    }
+
+    fn finish(self) -> Result<()> {
+        let value = match self.expected {
+            Expected::Value(value) => value,
+            Expected::Trailer(trailers) => trailer_value(self.algorithm.header(), trailers.as_ref())?,
+        };
+        if self.hasher.finish() == value {
+            return Ok(());
+        }
+        Err(mismatch(self.algorithm.name()))
+    }
+}
+
+fn single_header() -> s3s::S3Error {
+    s3_error!(InvalidRequest, "expecting a single x-amz-checksum- header")
+}
+
+fn mismatch(algorithm: &str) -> Error {
+    let message = format!("the {algorithm} you specified did not match the calculated checksum");
+    Error::new(Kind::Checksum, message).with("code", "BadDigest")
+}
+
+/// The names of all that can be checked, for messages.
+pub(crate) fn names() -> String {
+    let kept = Algorithm::ALL.map(Algorithm::name);
+    let checked_only = CheckedOnly::ALL.map(CheckedOnly::name);
+    [kept, checked_only].concat().join(", ")
+}
+
+/// Returns whether this is the checksum of an empty body under its header's name.
+pub(crate) fn is_of_nothing(header: &str, value: &str) -> bool {
+    let kept = Algorithm::ALL.into_iter().find(|one| one.header() == header);
+    kept.is_some_and(|algorithm| BASE64.encode(digest_of(algorithm, b"")) == value)
+        || CheckedOnly::of_header(header).is_some_and(|algorithm| algorithm.value_of(b"") == value)
 }
 
 impl Verifier {
@@ -173,10 +253,7 @@ impl Verifier {
         let mut headers = given.to_checksums(ChecksumKind::FullObject).into_iter();
         let in_header = headers.next();
         if headers.next().is_some() {
-            return Err(s3_error!(
-                InvalidRequest,
-                "expecting a single x-amz-checksum- header"
-            ));
+            return Err(single_header());
         }
         let in_header = match in_header {
             Some(checksum) => {
@@ -186,9 +263,26 @@ impl Verifier {
             }
             None => None,
         };
-        let in_trailer = announced_trailer(request)?;
+        let mut checked_only = CheckedOnlySum::in_header(request)?;
+        if in_header.is_some() && checked_only.is_some() {
+            return Err(single_header());
+        }
+        let in_trailer = match announced_trailer(request)? {
+            Some(Announced::Kept(algorithm)) => Some(algorithm),
+            Some(Announced::CheckedOnly(algorithm)) => {
+                let expected = Expected::Trailer(request.trailing_headers.clone());
+                if checked_only
+                    .replace(CheckedOnlySum::new(algorithm, expected))
+                    .is_some()
+                {
+                    return Err(single_header());
+                }
+                None
+            }
+            None => None,
+        };
         let announced = request.headers.get("x-amz-sdk-checksum-algorithm");
-        if announced.is_some() && in_header.is_none() && in_trailer.is_none() {
+        if announced.is_some() && in_header.is_none() && in_trailer.is_none() && checked_only.is_none() {
             let message = "x-amz-sdk-checksum-algorithm is given without a checksum header or trailer";
             return Err(s3_error!(InvalidRequest, "{message}"));
         }
@@ -207,6 +301,7 @@ impl Verifier {
             hasher,
             in_header,
             in_trailer,
+            checked_only,
         })
     }
 
@@ -226,10 +321,16 @@ impl Verifier {
     /// Takes the next bytes of the body.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
+        if let Some(sum) = &mut self.checked_only {
+            sum.hasher.update(bytes);
+        }
     }
 
     /// Compares, after the last byte. Returns the checksums to keep.
     pub(crate) fn finish(self) -> Result<Vec<ObjectChecksum>> {
+        if let Some(sum) = self.checked_only {
+            sum.finish()?;
+        }
         let sums = self.hasher.finalize();
         let computed = Values {
             crc32: sums.checksum_crc32,
@@ -240,15 +341,11 @@ impl Verifier {
         };
         let mut expected: Vec<(Algorithm, String)> = self.in_header.into_iter().collect();
         if let Some((algorithm, trailers)) = self.in_trailer {
-            expected.push((algorithm, trailer_value(algorithm, trailers.as_ref())?));
+            expected.push((algorithm, trailer_value(algorithm.header(), trailers.as_ref())?));
         }
         for (algorithm, value) in expected {
             if computed.take(algorithm) != Some(&value) {
-                let message = format!(
-                    "the {} you specified did not match the calculated checksum",
-                    algorithm.name()
-                );
-                return Err(Error::new(Kind::Checksum, message).with("code", "BadDigest"));
+                return Err(mismatch(algorithm.name()));
             }
         }
         Ok(computed.to_checksums(ChecksumKind::FullObject))
@@ -264,18 +361,25 @@ fn full(algorithm: Algorithm, value: &str) -> ObjectChecksum {
 }
 
 fn check_value(algorithm: Algorithm, value: &str) -> S3Result<()> {
+    check_digest(algorithm.header(), algorithm.digest_bytes(), value)
+}
+
+fn check_digest(header: &str, bytes: usize, value: &str) -> S3Result<()> {
     match BASE64.decode(value) {
-        Ok(digest) if digest.len() == algorithm.digest_bytes() => Ok(()),
-        _ => Err(s3_error!(
-            InvalidRequest,
-            "value for {} header is invalid",
-            algorithm.header()
-        )),
+        Ok(digest) if digest.len() == bytes => Ok(()),
+        _ => Err(s3_error!(InvalidRequest, "value for {header} header is invalid")),
     }
 }
 
-fn announced_trailer<T>(request: &S3Request<T>) -> S3Result<Option<Algorithm>> {
-    let Some(names) = request
+/// An algorithm whose value comes after the body.
+#[derive(Clone, Copy)]
+enum Announced {
+    Kept(Algorithm),
+    CheckedOnly(CheckedOnly),
+}
+
+fn announced_trailer<T>(request: &S3Request<T>) -> S3Result<Option<Announced>> {
+    let Some(announced) = request
         .headers
         .get("x-amz-trailer")
         .and_then(|names| names.to_str().ok())
@@ -283,10 +387,12 @@ fn announced_trailer<T>(request: &S3Request<T>) -> S3Result<Option<Algorithm>> {
         return Ok(None);
     };
     let mut found = None;
-    for name in names.split(',').map(str::trim) {
+    for name in announced.split(',').map(str::trim) {
         let algorithm = Algorithm::ALL
             .into_iter()
-            .find(|one| one.header().eq_ignore_ascii_case(name));
+            .find(|one| one.header().eq_ignore_ascii_case(name))
+            .map(Announced::Kept)
+            .or_else(|| CheckedOnly::of_header(name).map(Announced::CheckedOnly));
         match (algorithm, found) {
             (Some(algorithm), None) => found = Some(algorithm),
             (Some(_), Some(_)) => {
@@ -298,7 +404,8 @@ fn announced_trailer<T>(request: &S3Request<T>) -> S3Result<Option<Algorithm>> {
             (None, _) => {
                 return Err(s3_error!(
                     InvalidRequest,
-                    "the value of x-amz-trailer is not a known checksum"
+                    "the trailer {name} cannot be checked here; use the checksum of one of {}",
+                    names()
                 ));
             }
         }
@@ -306,10 +413,10 @@ fn announced_trailer<T>(request: &S3Request<T>) -> S3Result<Option<Algorithm>> {
     Ok(found)
 }
 
-fn trailer_value(algorithm: Algorithm, trailers: Option<&TrailingHeaders>) -> Result<String> {
+fn trailer_value(header: &str, trailers: Option<&TrailingHeaders>) -> Result<String> {
     let read = |headers: &http::HeaderMap| {
         headers
-            .get(algorithm.header())
+            .get(header)
             .and_then(|value| value.to_str().ok())
             .map(|value| value.trim().to_owned())
     };
@@ -317,10 +424,7 @@ fn trailer_value(algorithm: Algorithm, trailers: Option<&TrailingHeaders>) -> Re
         .and_then(|trailers| trailers.read(read))
         .flatten()
         .ok_or_else(|| {
-            let message = format!(
-                "the trailer {} was announced but did not come",
-                algorithm.header()
-            );
+            let message = format!("the trailer {header} was announced but did not come");
             Error::new(Kind::InvalidInput, message).with("code", "MalformedTrailerError")
         })
 }

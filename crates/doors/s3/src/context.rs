@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_core::Tier;
-use http::{Extensions, StatusCode};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use http::{Extensions, Method, StatusCode, Uri};
 use parking_lot::Mutex;
 
 use crate::body::BodyFault;
@@ -74,6 +75,43 @@ pub(crate) struct RequestNotes {
     pub(crate) own_error: bool,
     /// The request's body broke off.
     pub(crate) body_fault: Option<BodyFault>,
+    /// The S3 error code of the answer.
+    pub(crate) code: Option<String>,
+    pub(crate) claim: Option<RequestClaim>,
+}
+
+/// What a request says about itself; nothing of it is verified.
+#[derive(Debug)]
+pub(crate) struct RequestClaim {
+    method: Method,
+    uri: Uri,
+    authorization: Option<HeaderValue>,
+}
+
+/// Characters of a path, or of a key id that nobody knows, that are logged.
+const CLAIM_CHARS_MAX: usize = 256;
+
+impl RequestClaim {
+    /// The access key id, wherever the signature stands.
+    fn who(&self) -> Option<String> {
+        let credential = match &self.authorization {
+            Some(value) => value.to_str().ok()?.split_once("Credential=")?.1,
+            None => {
+                let query = self.uri.query()?;
+                query
+                    .split('&')
+                    .find_map(|pair| pair.strip_prefix("X-Amz-Credential="))?
+            }
+        };
+        let end = credential.find(['/', '%', ',', ' ']).unwrap_or(credential.len());
+        Some(credential[..end].chars().take(CLAIM_CHARS_MAX).collect())
+    }
+
+    /// The method and the path, without the query, which may hold a signature.
+    fn what(&self) -> String {
+        let path: String = self.uri.path().chars().take(CLAIM_CHARS_MAX).collect();
+        format!("{} {path}", self.method)
+    }
 }
 
 impl RequestContext {
@@ -105,6 +143,16 @@ impl RequestContext {
         look(&self.notes.lock())
     }
 
+    /// Notes what the request says about itself, for the log line of a refusal.
+    pub(crate) fn claimed(&self, method: &Method, uri: &Uri, headers: &HeaderMap) {
+        let claim = RequestClaim {
+            method: method.clone(),
+            uri: uri.clone(),
+            authorization: headers.get(AUTHORIZATION).cloned(),
+        };
+        self.update(|notes| notes.claim = Some(claim));
+    }
+
     /// The verified access key id.
     pub(crate) fn who(&self) -> Option<String> {
         self.read(|notes| notes.who.clone())
@@ -126,7 +174,9 @@ impl RequestContext {
     /// Writes the access log line and tells the observer. Called once, when the answer's body is gone.
     /// `complete` is false if the body broke off.
     pub(crate) fn end(&self, status: StatusCode, bytes_out: u64, complete: bool) {
-        self.report(status.as_u16(), bytes_out, complete);
+        // These have no body; the length in their head is that of the object.
+        let has_no_body = matches!(status, StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT);
+        self.report(status.as_u16(), bytes_out, complete || has_no_body);
     }
 
     fn report(&self, status: u16, bytes_out: u64, complete: bool) {
@@ -147,6 +197,10 @@ impl RequestContext {
         if let Some(observer) = &self.observer {
             observer.on_request_end(&end);
         }
+        // Who is verified needs no claim, and an operation that is known says what was asked for.
+        let claim = notes.claim.as_ref();
+        let claimed_who = claim.filter(|_| notes.who.is_none()).and_then(RequestClaim::who);
+        let claimed_what = claim.filter(|_| notes.op.is_none()).map(RequestClaim::what);
         tracing::info!(
             target: "forebay::access",
             who = notes.who.as_deref().unwrap_or("-"),
@@ -154,6 +208,9 @@ impl RequestContext {
             bucket = notes.bucket.as_deref().unwrap_or("-"),
             key = notes.key.as_deref().unwrap_or("-"),
             status = end.status,
+            code = notes.code.as_deref().unwrap_or("-"),
+            claimed_who = claimed_who.as_deref().unwrap_or("-"),
+            claimed_what = claimed_what.as_deref().unwrap_or("-"),
             bytes_out = end.bytes_out,
             bytes_in = end.bytes_in,
             ram_bytes = end.ram_bytes,
@@ -185,6 +242,24 @@ mod tests {
         fn on_request_end(&self, end: &RequestEnd) {
             self.0.lock().push(end.status);
         }
+    }
+
+    fn claim(uri: &'static str, authorization: Option<&'static str>) -> RequestClaim {
+        RequestClaim {
+            method: Method::PUT,
+            uri: Uri::from_static(uri),
+            authorization: authorization.map(HeaderValue::from_static),
+        }
+    }
+
+    #[test]
+    fn a_claim_names_the_key_and_the_path_and_no_signature() {
+        let header = "AWS4-HMAC-SHA256 Credential=KEY/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
+        assert_eq!(claim("/b/k", Some(header)).who().as_deref(), Some("KEY"));
+        let presigned = claim("/b/k?X-Amz-Credential=KEY%2F2026&X-Amz-Signature=secret", None);
+        assert_eq!(presigned.who().as_deref(), Some("KEY"));
+        assert_eq!(presigned.what(), "PUT /b/k");
+        assert_eq!(claim("/b/k", None).who(), None);
     }
 
     #[test]

@@ -21,12 +21,14 @@ use crate::body::{BodyFault, RequestBody, ResponseBody, Unread};
 use crate::context::{RequestContext, RequestNotes};
 use crate::cors::Cors;
 use crate::guard::Guard;
+use crate::hosts::{BucketHosts, HostCheck};
 use crate::ignored_range::IgnoredRange;
 use crate::keys::KeyAuth;
 use crate::limits::{Admission, InFlight, Load};
 use crate::operations::Operations;
 use crate::rechunk::{SmallChunks, is_chunked};
 use crate::refusal::{Refusal, push_element};
+use crate::xml_answer;
 use crate::xml_digest::{self, Digested};
 use crate::{S3Observer, S3Options};
 
@@ -60,12 +62,14 @@ impl S3Edge {
         let rules = AccessRules {
             keys: Arc::clone(&options.keys),
             public_read: Arc::new(options.public_read.clone()),
+            hosts: HostCheck::new(&engine, options.domain.as_deref()).map(Arc::new),
         };
         let operations = Operations::new(Arc::clone(&engine), rules.clone(), options.region.clone());
-        let second = builder(operations.clone(), &rules).build();
-        let mut first = builder(operations.clone(), &rules);
+        let domain = options.domain.as_deref();
+        let second = builder(operations.clone(), &rules, domain).build();
+        let mut first = builder(operations.clone(), &rules, domain);
         first.set_route(IgnoredRange { second });
-        let mut batches = builder(operations, &rules);
+        let mut batches = builder(operations, &rules, domain);
         batches.set_validation(AnyName);
         batches.set_route(BatchRoute {
             engine,
@@ -96,6 +100,7 @@ impl S3Edge {
     /// Answers one request. Cancel-safe: dropping the future abandons the request.
     pub(crate) async fn handle(&self, request: Request<Incoming>, unread: &Unread) -> Response<ResponseBody> {
         let context = RequestContext::new(self.ids.next(), self.observer.clone());
+        context.claimed(request.method(), request.uri(), request.headers());
         let is_head = request.method() == Method::HEAD;
         let cors_headers = self.cors.answer_headers(request.method(), request.headers());
 
@@ -137,7 +142,7 @@ impl S3Edge {
         unread: &Unread,
     ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        if let Err(refusal) = self.guard.check(&parts) {
+        if let Err(refusal) = self.guard.check(&mut parts) {
             unread.fetch_or(!body.is_end_stream(), Ordering::Relaxed);
             return refusal.into_response();
         }
@@ -180,6 +185,10 @@ impl S3Edge {
                 internal_error().into_response()
             }
         };
+        // The bytes of objects are not ours to change.
+        if context.read(|notes| notes.op != Some("GetObject")) {
+            xml_answer::keep_carriage_returns(&mut response);
+        }
         if let Some(refusal) = context.read(|notes| body_refusal(response.status(), notes)) {
             response = refusal.into_response();
         }
@@ -190,10 +199,13 @@ impl S3Edge {
     }
 }
 
-fn builder(operations: Operations, rules: &AccessRules) -> S3ServiceBuilder {
+fn builder(operations: Operations, rules: &AccessRules, domain: Option<&str>) -> S3ServiceBuilder {
     let mut builder = S3ServiceBuilder::new(operations);
     builder.set_auth(KeyAuth(Arc::clone(&rules.keys)));
     builder.set_access(rules.clone());
+    if let Some(domain) = domain {
+        builder.set_host(BucketHosts::new(domain));
+    }
     builder
 }
 
@@ -258,8 +270,9 @@ fn finish_error(response: &mut Response<Body>, context: &RequestContext) {
         return;
     };
     let mut xml = head.to_owned();
+    let code = code_of(&xml).to_owned();
     if !xml.contains("<Message>") {
-        let message = default_message(&xml);
+        let message = default_message(&code);
         push_element(&mut xml, "Message", message);
     }
     let resource = context.read(|notes| match (&notes.bucket, &notes.key) {
@@ -274,14 +287,18 @@ fn finish_error(response: &mut Response<Body>, context: &RequestContext) {
     xml.push_str("</Error>");
     response.headers_mut().remove(CONTENT_LENGTH);
     *response.body_mut() = Body::from(Bytes::from(xml));
+    context.update(|notes| notes.code = Some(code));
+}
+
+/// The code in an error document.
+fn code_of(xml: &str) -> &str {
+    xml.split_once("<Code>")
+        .and_then(|(_, rest)| rest.split_once("</Code>"))
+        .map_or("", |(code, _)| code)
 }
 
 /// A sentence for the codes that `s3s` leaves without one.
-fn default_message(xml: &str) -> &'static str {
-    let code = xml
-        .split_once("<Code>")
-        .and_then(|(_, rest)| rest.split_once("</Code>"))
-        .map_or("", |(code, _)| code);
+fn default_message(code: &str) -> &'static str {
     match code {
         "SignatureDoesNotMatch" => "the signature does not match; check the secret key and the clock",
         "InvalidBucketName" => "the bucket name is not valid",

@@ -3,16 +3,17 @@
 //! `s3s` 0.14 verifies SigV4 but leaves holes that its users have to close: it takes SigV2, any region, the
 //! `sts` service and presigned URLs of any age, it lets `x-amz-*` headers through that the signature does not
 //! cover (so that a thief of a presigned URL could add some), and it skips signed headers that are not there
-//! or are not UTF-8. Everything here only refuses; nothing is added to or taken from a request before its
-//! signature is verified.
+//! or are not UTF-8. Everything here only refuses, but for parameters of a presigned URL that stand for a
+//! header: they become that header (`amz.rs`). The signature covers them in the query.
 
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
+use crate::amz;
 use crate::refusal::Refusal;
-use crate::unsupported;
+use crate::xml_digest::is_document;
 
 /// A presigned URL may live this long; the same as at AWS.
 const PRESIGN_EXPIRY_SECS_MAX: u64 = 7 * 24 * 3600;
@@ -52,7 +53,7 @@ enum Claim<'a> {
 
 impl Guard {
     /// Refuses what must not reach `s3s`.
-    pub(crate) fn check(&self, parts: &Parts) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, parts: &mut Parts) -> Result<(), Refusal> {
         self.check_size(parts)?;
         check_unique(&parts.headers)?;
         check_form_post(parts)?;
@@ -65,6 +66,7 @@ impl Guard {
             } => {
                 self.check_scope(credential, "AuthorizationHeaderMalformed")?;
                 check_signed_headers(&parts.headers, &signed_headers)?;
+                amz::refuse_parameters(query.names())?;
             }
             Claim::Presigned {
                 credential,
@@ -75,11 +77,15 @@ impl Guard {
                 check_expiry(expires.as_deref())?;
                 let signed_headers: Vec<&str> = signed_headers.split(';').collect();
                 check_signed_headers(&parts.headers, &signed_headers)?;
+                amz::hoist(query.pairs(), &mut parts.headers)?;
             }
-            Claim::Anonymous => refuse_anonymous_overrides(&query)?,
+            Claim::Anonymous => {
+                refuse_anonymous_overrides(&query)?;
+                amz::refuse_parameters(query.names())?;
+            }
         }
-        unsupported::refuse_headers(&parts.headers)?;
-        unsupported::refuse_hoisted(query.names())
+        let is_document = is_document(&parts.method, parts.uri.query().unwrap_or_default());
+        amz::refuse_headers(&parts.method, is_document, &parts.headers)
     }
 
     fn check_size(&self, parts: &Parts) -> Result<(), Refusal> {
@@ -323,6 +329,10 @@ impl Query {
 
     fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     fn has(&self, name: &str) -> bool {

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod amz;
 mod attributes;
 mod batch;
 mod body;
@@ -32,6 +33,7 @@ mod edge;
 #[doc(hidden)]
 pub mod fuzzing;
 mod guard;
+mod hosts;
 mod ignored_range;
 mod keys;
 mod limits;
@@ -43,7 +45,7 @@ mod options;
 mod rechunk;
 mod refusal;
 mod server;
-mod unsupported;
+mod xml_answer;
 mod xml_digest;
 
 pub use context::{RequestEnd, S3Observer};

@@ -14,6 +14,8 @@ use crate::{AccessKeys, MemberIndex, S3Observer};
 pub struct S3Options {
     /// The region that signatures must name.
     pub region: String,
+    /// The host name of the node: requests to `<bucket>.<domain>` are virtual-hosted.
+    pub domain: Option<String>,
     /// Who may come in; may be changed while the edge runs.
     pub keys: Arc<AccessKeys>,
     /// Buckets that anybody may read and list.
@@ -46,6 +48,7 @@ impl S3Options {
     pub fn new(keys: Arc<AccessKeys>) -> Self {
         Self {
             region: "us-east-1".to_owned(),
+            domain: None,
             keys,
             public_read: BTreeSet::new(),
             cors_origins: Vec::new(),
@@ -66,6 +69,7 @@ impl fmt::Debug for S3Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("S3Options")
             .field("region", &self.region)
+            .field("domain", &self.domain)
             .field("keys", &self.keys)
             .field("public_read", &self.public_read)
             .field("cors_origins", &self.cors_origins)

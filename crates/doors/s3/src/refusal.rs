@@ -90,7 +90,11 @@ pub(crate) fn push_element(xml: &mut String, name: &str, text: &str) {
             '>' => xml.push_str("&gt;"),
             '&' => xml.push_str("&amp;"),
             '"' => xml.push_str("&quot;"),
-            // Control characters have no place in XML 1.0.
+            // Parsers would make a line feed of a carriage return.
+            '\r' => xml.push_str("&#13;"),
+            '\n' => xml.push_str("&#10;"),
+            '\t' => xml.push_str("&#9;"),
+            // Other control characters have no place in XML 1.0.
             c if c.is_control() => xml.push('\u{fffd}'),
             c => xml.push(c),
         }
@@ -107,8 +111,8 @@ mod tests {
     #[test]
     fn text_is_escaped() {
         let mut xml = String::new();
-        push_element(&mut xml, "K", "a<b>&\"\u{1}");
-        assert_eq!(xml, "<K>a&lt;b&gt;&amp;&quot;\u{fffd}</K>");
+        push_element(&mut xml, "K", "a<b>&\"\u{1}\r\n\t");
+        assert_eq!(xml, "<K>a&lt;b&gt;&amp;&quot;\u{fffd}&#13;&#10;&#9;</K>");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) fn wanted(parts: &Parts) -> Result<Option<[u8; 16]>, Refusal> {
 }
 
 /// Returns whether the body is a document: a POST, or a PUT of something other than an object or part.
-fn is_document(method: &Method, query: &str) -> bool {
+pub(crate) fn is_document(method: &Method, query: &str) -> bool {
     let names_a_setting = || {
         let mut names = query.split('&').filter_map(|pair| pair.split('=').next());
         names.any(|name| {

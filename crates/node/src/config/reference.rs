@@ -87,6 +87,8 @@ pub const SETTINGS: &[Setting] = settings! {
         "User ids, besides the node's own, whose processes may use the socket: they may read and write all buckets that have no `allow_uids` of their own.";
     "staging", "FOREBAY_STAGING", Text, "half of `ram`",
         "Memory for what clients on this host write; a full one makes them wait, and no object larger than it can be written through the socket.";
+    "s3_domain", "FOREBAY_S3_DOMAIN", Text, "none: path-style requests only",
+        "The host name of the S3 endpoint, without a port: requests to `<bucket>.<name>` are virtual-hosted. Without it, those whose host begins with the name of a bucket are refused.";
     "region", "FOREBAY_REGION", Text, "us-east-1",
         "The region that clients sign their requests for.";
     "consistency", "FOREBAY_CONSISTENCY", Text, "5s",

@@ -33,6 +33,22 @@ pub(super) fn address(text: &str, setting: &'static str) -> Result<Option<Socket
     })
 }
 
+/// The host name in front of which stand the names of buckets.
+pub(super) fn domain(text: String) -> Result<String> {
+    let is_word = |word: &str| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
+    };
+    if text.len() <= 253 && text.split('.').all(is_word) && text.parse::<std::net::IpAddr>().is_err() {
+        return Ok(text);
+    }
+    let message =
+        format!("'{text}' is not a host name; write for example s3.lab.example.org, without a port");
+    Err(wrong("s3_domain", message))
+}
+
 /// The files of the certificate, if there is one. They are read when the node starts.
 pub(super) fn tls_files(config: TlsConfig) -> Result<Option<TlsFiles>> {
     match (config.cert, config.key) {

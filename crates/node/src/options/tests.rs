@@ -49,6 +49,7 @@ fn wrong_settings_are_named_in_one_line() {
         ("s3 = '127.0.0.1:7'\nadmin = '127.0.0.1:7'", "different ports"),
         ("lake = 'ftp://x'", "setting: lake"),
         ("region = 'a b'", "setting: region"),
+        ("s3_domain = 'http://s3.lab.example'", "setting: s3_domain"),
         ("[limits]\njobs = 0", "limits.jobs"),
         ("[cors]\norigins = ['lab.example.org']", "cors.origins"),
         ("[[bucket]]\nname = 'No'", "bucket.name"),
