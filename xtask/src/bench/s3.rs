@@ -8,6 +8,7 @@ mod lake;
 mod memory;
 mod read;
 mod restart;
+mod tiers;
 mod write;
 
 use std::fs;
@@ -37,12 +38,13 @@ pub(super) struct World<'a> {
 
 type Group = (&'static str, fn(&World<'_>, &mut Page) -> Result<()>);
 
-const GROUPS: [Group; 5] = [
+const GROUPS: [Group; 6] = [
     ("read", read::run),
     ("lake", lake::run),
     ("write", write::run),
     ("memory", memory::run),
     ("restart", restart::run),
+    ("tiers", tiers::run),
 ];
 
 pub(super) fn run(workspace: &Workspace, options: &S3Args) -> Result<bool> {

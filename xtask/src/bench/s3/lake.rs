@@ -126,7 +126,7 @@ fn many_readers(page: &mut Page, node: &BenchNode, relay: &Relay) -> Result<()> 
 }
 
 /// Writes an object straight into SeaweedFS.
-fn put_past_the_node(address: SocketAddr, signer: &Signer, path: &str, bytes: u64) -> Result<()> {
+pub(super) fn put_past_the_node(address: SocketAddr, signer: &Signer, path: &str, bytes: u64) -> Result<()> {
     // One large PUT: SeaweedFS cuts it itself. Sent piece by piece, so that no copy of it lies in memory.
     use std::io::Write;
     let mut stream = crate::bench::load::connect(address)?;
