@@ -9,6 +9,7 @@ use forebay_node::value::{Freshness, Period, Size, Uid};
 
 use crate::ckpt::args::CkptArgs;
 use crate::dataset::args::DatasetArgs;
+use crate::mount::args::{MountArgs, UmountArgs};
 use crate::objects::location::Location;
 
 /// The storage layer between a data lake and AI accelerators
@@ -50,6 +51,10 @@ pub(crate) enum Command {
     Dataset(DatasetArgs),
     /// List, look into, verify, compare, export and remove steps of training runs
     Ckpt(CkptArgs),
+    /// Show a bucket as a folder
+    Mount(MountArgs),
+    /// Unmount a folder, also one whose process is dead
+    Umount(UmountArgs),
     /// Check this machine and the lake, and say what each finding means
     Doctor(DoctorArgs),
     /// List objects

@@ -22,6 +22,7 @@ mod doctor;
 mod embedded;
 mod exit;
 mod jobs;
+mod mount;
 mod objects;
 mod output;
 mod serve;
@@ -43,6 +44,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let program = args
         .first()
         .map_or_else(|| "forebay".into(), |first| first.to_string_lossy());
+    // Called by mount(8), the arguments are its own.
+    let args = match args.split_first() {
+        Some((helper, rest)) if mount::fstab::names_helper(helper) => {
+            let translated = mount::fstab::translated(rest.iter().cloned());
+            std::iter::once(helper.clone()).chain(translated).collect()
+        }
+        _ => args.clone(),
+    };
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(refusal) => {
@@ -77,6 +86,8 @@ fn run_command(cli: Cli, output: Output, program: &str) -> Outcome {
             Command::Jobs(args) => jobs::run(args, output).await,
             Command::Dataset(args) => dataset::run(args, output).await,
             Command::Ckpt(args) => ckpt::run(args, output).await,
+            Command::Mount(args) => mount::run(args, output).await,
+            Command::Umount(args) => mount::unmount(&args),
             Command::Doctor(args) => doctor::run(args, output).await,
             Command::Ls(args) => objects::ls::run(args, output).await,
             Command::Cp(args) => objects::cp::run(args, output).await,

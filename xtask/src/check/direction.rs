@@ -4,7 +4,7 @@
 //! admin ← node ← cli ← python. A door (s3, ipc, admin) knows no node: a capability registers its family of
 //! messages with ipc, and admin sees the node through a trait of its own.
 //! The client stands beside them, on core and wire; the loader stands on client, dataset and decode, dataset-pack on the loader,
-//! checkpoint-client on client and checkpoint, transfer on client and lake.
+//! checkpoint-client on client and checkpoint, transfer on client and lake, mount on client.
 //! The reservoir knows nothing of lakes (it fills through its own `Source`), testkit serves tests alone,
 //! xtask uses nothing of ours. An edge that is allowed but not used is a fault as well: the table says what
 //! is, not what could be.
@@ -120,6 +120,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "forebay-s3",
         ],
     ),
+    ("forebay-mount", &["forebay-core", "forebay-client"]),
     (
         "forebay-cli",
         &[
@@ -131,6 +132,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "forebay-dataset",
             "forebay-dataset-pack",
             "forebay-loader",
+            "forebay-mount",
             "forebay-checkpoint",
             "forebay-checkpoint-client",
             "forebay-transfer",
@@ -158,7 +160,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
 const TESTKIT: &str = "forebay-testkit";
 /// Crates that the tests of another one need: what reads through a node is tested with a real one, and a node
 /// through its client.
-const FOR_TESTS: [(&str, &str); 7] = [
+const FOR_TESTS: [(&str, &str); 8] = [
+    ("forebay-mount", "forebay-node"),
     ("forebay-loader", "forebay-node"),
     ("forebay-dataset-pack", "forebay-node"),
     ("forebay-checkpoint-client", "forebay-node"),

@@ -25,6 +25,7 @@ pub(super) fn check(options: &NodeOptions) -> Vec<Finding> {
         open_files(),
         memlock(),
         congestion(),
+        mount(),
     ];
     findings.extend([
         memory(options),
@@ -139,6 +140,36 @@ fn congestion() -> Finding {
     let grade = if found == "bbr" { Grade::Note } else { Grade::Fine };
     let meaning = "bbr paces loopback and fast local networks below what they can do; cubic is faster there.";
     Finding::new("tcp congestion", grade, found, meaning)
+}
+
+fn mount() -> Finding {
+    match forebay_mount::probe() {
+        Ok(offers) => {
+            let yes = |offered: bool| if offered { "yes" } else { "no" };
+            let found = format!(
+                "FUSE {}.{}, no_open {}, passthrough {}, readdirplus {}",
+                offers.protocol.0,
+                offers.protocol.1,
+                yes(offers.no_open),
+                yes(offers.passthrough),
+                yes(offers.readdirplus)
+            );
+            let grade = if offers.passthrough {
+                Grade::Fine
+            } else {
+                Grade::Note
+            };
+            let meaning = "'forebay mount' works; large files are read through the kernel's cache, because \
+                           passthrough needs Linux 6.9 and CAP_SYS_ADMIN.";
+            Finding::new("mount", grade, found, meaning)
+        }
+        Err(why) => Finding::new(
+            "mount",
+            Grade::Note,
+            why.to_string(),
+            "'forebay mount' does not work here; nothing else needs it.",
+        ),
+    }
 }
 
 fn memory(options: &NodeOptions) -> Finding {
