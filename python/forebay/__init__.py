@@ -12,13 +12,15 @@ b'hello, lake'
 Importing it starts nothing: no thread, no connection.
 """
 
+from forebay._failures import CheckpointWarning
 from forebay._loader import BadSample, Loader, LoaderStats
 from forebay._native import VERSION as __version__
 from forebay._native import View, WritableBuffer
 from forebay._save import SaveHandle, SaveReport
 from forebay._tensors import Shard
+from forebay._verified import Verified
 from forebay._writer import ObjectWriter
-from forebay.checkpoints import Checkpoints, CheckpointWarning, Verified
+from forebay.checkpoints import Checkpoints
 from forebay.dataset import Dataset, Mix, mix
 from forebay.errors import (
     AlreadyExistsError,

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: How long one request about the end of a save waits.
 _WAIT_SECONDS = 3600.0
+#: How often it is looked at whether a save that is on its way has trouble, and how long a node may be gone before what
+#: only its memory had is given up.
+_LOOK_SECONDS, _LOST_SECONDS = 2.0, 5.0
 #: How long to wait before a node that is not there is asked again; how long after the save's deadline, or for a save
 #: that the node should know.
 _PAUSE_SECONDS, _GRACE_SECONDS = 0.5, 30.0
@@ -106,6 +109,8 @@ class Durable(Future[SaveReport]):
             return super().result(timeout)
         except TimeoutError as error:
             raise self._not_yet(error) from None
+        finally:
+            self._handle._was_told = self._handle._was_told or self.done()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what it failed with, or `None` when the step is committed."""
@@ -114,6 +119,8 @@ class Durable(Future[SaveReport]):
             return super().exception(timeout)
         except TimeoutError as error:
             raise self._not_yet(error) from None
+        finally:
+            self._handle._was_told = self._handle._was_told or self.done()
 
     def cancel(self) -> bool:
         """Return `False`: the node goes on alone. `SaveHandle.abort` gives a save up."""
@@ -156,6 +163,9 @@ class SaveHandle:
         self._pid = os.getpid()
         self._pruned: tuple[int, ...] = ()
         self._unknown_since = 0.0
+        self._failing: BaseException | None = None
+        #: Whether somebody has asked how it ended.
+        self._was_told = False
         self._durable = Durable(self)
 
     @classmethod
@@ -183,6 +193,11 @@ class SaveHandle:
     def error(self) -> BaseException | None:
         """Why it failed, or `None` as long as it has not."""
         return self._durable.exception() if self._durable.done() else None
+
+    @property
+    def failing(self) -> BaseException | None:
+        """The trouble that a save on its way has, such as a full disk: the node tries again until the deadline."""
+        return None if self._durable.done() else self._failing
 
     @property
     def report(self) -> SaveReport:
@@ -220,6 +235,28 @@ class SaveHandle:
             alarms=tuple(tuple(alarm) for alarm in state.get("alarms", ())),
             pruned=self._pruned,
         )
+
+    def _check_lost(self, gone_since: float, error: ForebayError) -> None:
+        """Give a save up that only the memory of a node had which is gone."""
+        if self._state.get("survives") == "node" or time.monotonic() - gone_since < _LOST_SECONDS:
+            return
+        message = (
+            "the node that had the save in its memory is gone, and the save with it, unless it was committed just "
+            "before; start the node, look at steps(), and save again"
+        )
+        raise UnavailableError(message, [("step", str(self.step)), ("save", self.id)]) from error
+
+    def _look_for_trouble(self, failing: Callable[[SaveHandle, BaseException], None]) -> None:
+        """Ask the node whether the lake gives the save trouble."""
+        with contextlib.suppress(ForebayError):
+            self._state = self._root.save_state(self.id)
+            self._notice(self._state.get("error"), failing)
+
+    def _notice(self, error: BaseException | None, failing: Callable[[SaveHandle, BaseException], None]) -> None:
+        is_new = error is not None and str(error) != str(self._failing)
+        self._failing = error
+        if error is not None and is_new:
+            failing(self, error)
 
     def _settle(self, timeout: float, after: Callable[[SaveHandle], tuple[int, ...]] | None = None) -> None:
         """Wait for the end and tell the future; `after` does what follows a commit. Raises if nobody could say."""
@@ -281,16 +318,17 @@ class Watch:
         handle: SaveHandle,
         after: Callable[[SaveHandle], tuple[int, ...]],
         failed: Callable[[SaveHandle, BaseException], None],
+        failing: Callable[[SaveHandle, BaseException], None] = lambda *_: None,
     ) -> None:
-        """Wait for the end of a save."""
+        """Wait for the end of a save; `failing` hears of trouble on the way, each kind once."""
         cancel = _native.Cancellation()
 
         def run() -> None:
             try:
-                self._until_told(handle, cancel, after)
+                self._until_told(handle, cancel, after, failing)
             except BaseException as error:  # whoever waits must learn of everything
                 handle._tell(error)
-            why = handle.error
+            why = Future.exception(handle._durable)
             if why is not None and not isinstance(why, _ClosedError):
                 failed(handle, why)
             with self._lock:
@@ -307,19 +345,34 @@ class Watch:
         handle: SaveHandle,
         cancel: _native.Cancellation,
         after: Callable[[SaveHandle], tuple[int, ...]],
+        failing: Callable[[SaveHandle, BaseException], None],
     ) -> None:
         end = time.monotonic() + handle.deadline + _GRACE_SECONDS
+        gone_since: float | None = None
         while not self._stopped.is_set():
             try:
-                return cancel.run(handle._settle, _WAIT_SECONDS, after)
+                return cancel.run(handle._settle, _LOOK_SECONDS, after)
             except ForebayError as error:
                 # A node that is started again goes on with what was staged on its disk.
                 is_again = error.retryable or isinstance(error, (TimedOutError, CancelledError))
                 if not is_again or time.monotonic() > end:
                     raise
-                self._stopped.wait(_PAUSE_SECONDS)
+                if isinstance(error, UnavailableError):
+                    gone_since = gone_since or time.monotonic()
+                    handle._check_lost(gone_since, error)
+                    handle._notice(error, failing)
+                    self._stopped.wait(_PAUSE_SECONDS)
+                else:
+                    gone_since = None
+                    handle._look_for_trouble(failing)
         message = "this Checkpoints was closed while the save was on its way; the node goes on with it"
         raise _ClosedError(message, [("step", str(handle.step))])
+
+    def failing(self) -> list[SaveHandle]:
+        """Return the saves on their way that have trouble."""
+        self._forget_parent()
+        with self._lock:
+            return [handle for handle in self._threads if handle.failing is not None]
 
     def wait(self, timeout: float | None) -> bool:
         """Wait for the ends of all; whether they came in time."""

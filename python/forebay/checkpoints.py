@@ -24,55 +24,31 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from forebay import _native
+from forebay._failures import CheckpointWarning, Failures, OnFailure, warn_of
+from forebay._loader import Loader
 from forebay._ranks import Ranks, check_ranks, ranks_of
+from forebay._reference import OWN, moved, with_own
 from forebay._restore import NEW, Restore
 from forebay._save import SaveHandle, Watch
 from forebay._shares import agree
 from forebay._state import flatten
+from forebay._verified import Verified
 from forebay._windows import LATER_BYTES_MIN, read, write
-from forebay.errors import CancelledError, ForebayError, InvalidInputError, NotFoundError
+from forebay.errors import CancelledError, ChangedError, ForebayError, InvalidInputError, NotFoundError
 from forebay.node import Node, connect
 
 #: How long a save may take until it is durable, unless told otherwise.
 DEADLINE_SECONDS = 1800.0
 #: How old what a crashed save left has to be before pruning removes it.
 GARBAGE_SECONDS = 24 * 3600.0
+#: How often `wait` looks whether a save has trouble.
+_WAIT_LOOK_SECONDS = 0.5
 #: Threads that copy and read, at most, unless told otherwise.
 THREADS_MAX = 8
-
-
-class CheckpointWarning(UserWarning):
-    """A save failed, or something about it looks wrong; training goes on."""
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What `Checkpoints.verify` saw.
-
-    Attributes:
-        files: Files that were looked at.
-        proved: Tensors and objects that were proved.
-        bytes: Bytes that were proved.
-        findings: What is wrong: file, tensor or object or `None`, message.
-        has_more: Whether more is wrong than is listed.
-
-    """
-
-    files: int
-    proved: int
-    bytes: int
-    findings: tuple[tuple[str, str | None, str], ...]
-    has_more: bool
-
-    @property
-    def ok(self) -> bool:
-        """Whether all is well."""
-        return not self.findings
 
 
 class Checkpoints:
@@ -101,6 +77,8 @@ class Checkpoints:
         deadline: Seconds that a save may take until it is durable; then it has failed.
         threads: Threads that copy and read; as many as there are processors, at most 8, if left out.
         allow_pickle: Pickle what cannot be saved otherwise, and load what was saved so, which can run any code.
+        on_failure: Called with the step and the reason as soon as a save fails, is lost, or has trouble that the node
+            tries to get over (a full disk), from a thread of its own.
         job: Names this job, the same on all its ranks, where several jobs without torch.distributed save to one root;
             by default what launchers say, and the parent process.
 
@@ -124,6 +102,7 @@ class Checkpoints:
         deadline: float = DEADLINE_SECONDS,
         threads: int | None = None,
         allow_pickle: bool = False,
+        on_failure: OnFailure | None = None,
         job: str | None = None,
     ) -> None:
         _one_of("on_error", on_error, ("warn", "raise"))
@@ -156,6 +135,7 @@ class Checkpoints:
         self._given = (rank, world_size, job)
         self._ranks: Ranks | None = None
         self._watch = Watch()
+        self._failures = Failures(self._watch, on_error, on_failure)
         _keep(self)
 
     @property
@@ -181,7 +161,14 @@ class Checkpoints:
     # --- saving ---
 
     def save(
-        self, step: int, state: Any, *, metadata: Mapping[str, Any] | None = None, supersede: bool = False
+        self,
+        step: int,
+        state: Any,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        reference: Mapping[str, float] | None = None,
+        loaders: Loader | Sequence[Loader] | None = None,
+        supersede: bool = False,
     ) -> SaveHandle:
         """Copy a state into the node's memory, which makes a step of it.
 
@@ -189,7 +176,11 @@ class Checkpoints:
             step: The number of the step.
             state: Dicts, lists and tuples of tensors (torch, DTensor, numpy, `forebay.Shard`), numbers, texts, bytes
                 and objects with `state_dict()`.
-            metadata: What to remember with the step, such as a loss; JSON. That of rank 0 counts.
+            metadata: What to remember with the step; JSON. That of rank 0 counts, as with the next two.
+            reference: Figures of this step, such as `{"loss": 2.1, "grad_norm": 0.4}`, which `check` compares a resumed
+                run with.
+            loaders: The loaders that the run reads. Which versions of which datasets, and how far each loader is, is
+                kept with the step (`lineage`).
             supersede: Whether a step that is there already is replaced; else that is an error. The old one is what
                 readers see until the new one is whole.
 
@@ -199,12 +190,13 @@ class Checkpoints:
         if step < 0:
             raise InvalidInputError(f"steps are counted from 0 on; there is no step {step}")
         try:
-            return self._save(step, state, {} if metadata is None else dict(metadata), supersede, begun)
+            self._failures.say_again()
+            return self._save(step, state, with_own(metadata, reference, loaders), supersede, begun)
         except ForebayError as error:
             if self.on_error == "raise":
                 raise
             handle = SaveHandle.failed(self._root, step, error, time.monotonic() - begun)
-            self._warn(handle, error)
+            warn_of(handle, error)
             return handle
 
     def _save(self, step: int, state: Any, metadata: dict[str, Any], supersede: bool, begun: float) -> SaveHandle:
@@ -244,7 +236,7 @@ class Checkpoints:
         cost["deadline"] = self.deadline
         cost["stall_seconds"] = time.monotonic() - begun
         handle = SaveHandle(self._root, step, staged, cost)
-        self._watch.add(handle, self._retain, self._warn_later)
+        self._watch.add(handle, self._retain, self._failures.failed, self._failures.failing)
         return handle
 
     def _retain(self, handle: SaveHandle) -> tuple[int, ...]:
@@ -260,21 +252,25 @@ class Checkpoints:
             warnings.warn(message, CheckpointWarning, stacklevel=2)
             return ()
 
-    def _warn(self, handle: SaveHandle, error: BaseException) -> None:
-        message = f"step {handle.step} was not saved, the steps before it stay: {error}"
-        warnings.warn(message, CheckpointWarning, stacklevel=3)
-
-    def _warn_later(self, handle: SaveHandle, error: BaseException) -> None:
-        if self.on_error == "warn":
-            self._warn(handle, error)
-
     def saves(self) -> list[dict[str, Any]]:
         """Return the saves of this run that the node knows, oldest first: step, rank, phase, age, bytes, error."""
         return self._root.saves()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the ends of all saves that were made here; return whether they came in time."""
-        return self._watch.wait(timeout)
+        """Wait for the ends of all saves that were made here; return whether they came in time.
+
+        A save that failed, and whose future nobody has asked, raises its error here. One that has trouble raises that
+        as soon as it is known; the node goes on trying, and so may whoever waits.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _WAIT_LOOK_SECONDS if end is None else min(_WAIT_LOOK_SECONDS, max(0.0, end - time.monotonic()))
+            is_over = self._watch.wait(left)
+            error = self._failures.next_error()
+            if error is not None:
+                raise error
+            if is_over or (end is not None and time.monotonic() >= end):
+                return is_over
 
     # --- looking ---
 
@@ -299,6 +295,39 @@ class Checkpoints:
 
     def metadata(self, step: int) -> dict[str, Any]:
         """Return what was given as `metadata` when the step was saved."""
+        return {name: value for name, value in self._metadata(step).items() if name != OWN}
+
+    def reference(self, step: int) -> dict[str, float | str]:
+        """Return the figures that were given as `reference` when the step was saved; what was no number is text."""
+        found: dict[str, float | str] = self._metadata(step).get(OWN, {}).get("reference", {})
+        return found
+
+    def lineage(self, step: int) -> list[dict[str, Any]]:
+        """Return, for each loader that was given, its datasets (names, fingerprint of the versions) and its state."""
+        found: list[dict[str, Any]] = self._metadata(step).get(OWN, {}).get("data", [])
+        return found
+
+    def check(self, step: int, **figures: float) -> dict[str, str]:
+        """Compare figures of the first iteration after a load with those that the step was saved with.
+
+        What became no number, became or was zero, or is another order of magnitude, has moved: the model is not the one
+        that was saved. That is warned of, or raised as `ChangedError` with `on_error="raise"`.
+
+        Returns:
+            What has moved, and how; empty if nothing has.
+
+        """
+        found = moved(self.reference(step), figures)
+        if found:
+            message = f"the resumed run is not the one that step {step} was saved from: " + "; ".join(
+                f"{name} {why}" for name, why in found.items()
+            )
+            if self.on_error == "raise":
+                raise ChangedError(message, [("step", str(step))])
+            warnings.warn(message, CheckpointWarning, stacklevel=2)
+        return found
+
+    def _metadata(self, step: int) -> dict[str, Any]:
         found = json.loads(self._root.step(step).metadata())
         assert isinstance(found, dict)
         return found
@@ -417,7 +446,7 @@ class Checkpoints:
 
     def _end(self, timeout: float | None = None) -> None:
         if self.node._embedded is not None:
-            self.wait(timeout)
+            self._watch.wait(timeout)
         self._watch.stop()
 
     def __enter__(self) -> Self:

@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
 
 from forebay import _native
+from forebay._failures import CheckpointWarning
 from forebay._shares import Part
 from forebay._tensors import Piece, library, pieces
 from forebay._windows import LATER_BYTES_MIN, write
-from forebay.checkpoints import CheckpointWarning
 from forebay.dcp._staged import Boxes, Ints, StagedObject, StagedTensor, Ticket
 from forebay.dcp._tree import Path, as_json, tree_of
 from forebay.dcp._where import threads_for

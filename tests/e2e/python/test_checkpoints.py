@@ -318,3 +318,41 @@ def test_an_embedded_node_ends_after_what_it_has_staged(tmp_path):
         forebay.Checkpoints("lake/run", node=node, on_error="raise").save(1, small(1))
     with forebay.open(lake) as node:
         equal(forebay.Checkpoints("lake/run", node=node).load(1), small(1))
+
+
+def test_a_resumed_run_is_compared_with_the_figures_of_its_step(host, root):
+    state = {"w": numpy.ones(10)}
+    figures = {"loss": 2.5, "grad_norm": numpy.float32(0.5), "scale": float("inf")}
+    with forebay.Checkpoints(root, node=host, on_error="raise") as ckpt:
+        ckpt.save(1, state, reference=figures, metadata={"note": "x"}).durable().result(60)
+        assert ckpt.reference(1) == {"loss": 2.5, "grad_norm": 0.5, "scale": "inf"}
+        assert ckpt.metadata(1) == {"note": "x"}
+        assert ckpt.check(1, loss=2.7, grad_norm=0.1, scale=float("inf")) == {}
+        for name, wrong, why in [
+            ("loss", float("nan"), "loss was 2.5 and is nan, which is no number"),
+            ("grad_norm", 0.0, "grad_norm was 0.5 and is 0"),
+            ("loss", 80.0, "loss was 2.5 and is 80, 32 times as much"),
+        ]:
+            with pytest.raises(forebay.ChangedError, match=why):
+                ckpt.check(1, **{name: wrong})
+        with pytest.raises(forebay.InvalidInputError, match="saved with: grad_norm, loss, scale"):
+            ckpt.check(1, perplexity=3.0)
+        with pytest.raises(forebay.InvalidInputError, match="no number"):
+            ckpt.save(2, state, reference={"loss": "low"})
+    with forebay.Checkpoints(root, node=host) as ckpt, pytest.warns(forebay.CheckpointWarning, match="32 times"):
+        assert list(ckpt.check(1, loss=80.0)) == ["loss"]
+
+
+def test_a_step_knows_the_data_that_it_was_trained_on(host, root):
+    bucket = root.removeprefix("forebay://").partition("/")[0]
+    for number in range(6):
+        host.put(f"{bucket}/data/{number}.txt", b"%d" % number)
+    ds = forebay.Dataset(f"{bucket}/data/", {"data": str}, host)
+    with ds.loader(batch_size=2) as loader, forebay.Checkpoints(root, node=host, on_error="raise") as ckpt:
+        next(iter(loader))
+        ckpt.save(1, {"w": numpy.ones(3)}, loaders=loader).durable().result(60)
+        ((data,), state) = (ckpt.lineage(1)[0]["datasets"], ckpt.lineage(1)[0]["state"])
+        assert data["samples"] == 6 and data["names"] == [f"{bucket}/data/"]
+        assert state == loader.state_dict() and state["position"] == 2
+        host.put(f"{bucket}/data/0.txt", b"other")
+        assert forebay.Dataset(f"{bucket}/data/", {"data": str}, host)._native.fingerprint != data["fingerprint"]

@@ -129,6 +129,52 @@ def test_a_handle_tells_the_truth_about_a_node_that_was_killed(daemon):
         equal(ckpt.load(2), small(2))
 
 
+def lonely_rank(node, **options):
+    """A save of rank 0 that waits for rank 1, which never comes; also what was heard of it."""
+    heard = []
+    told = lambda step, error: heard.append((step, error))  # noqa: E731
+    ckpt = forebay.Checkpoints("lake/run", node=node, rank=0, world_size=2, on_failure=told, **options)
+    given = {"rank": 0, "world_size": 2, "attempt": "a-0123456789abcdef", "deadline": 600.0}
+    save = _native.CheckpointSave(node._client, "lake/run", 1, **given)
+    handle = SaveHandle(ckpt._root, 1, save.stage(), {"stall_seconds": 0.0, "deadline": 600.0})
+    ckpt._watch.add(handle, lambda _: (), ckpt._failures.failed, ckpt._failures.failing)
+    return ckpt, handle, heard
+
+
+def test_a_save_that_died_with_its_node_is_known_within_seconds(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt, handle, heard = lonely_rank(node, on_error="raise")
+        process.kill()
+        with pytest.warns(forebay.CheckpointWarning, match="step 1 is not durable yet"):
+            error = handle.durable().exception(60)
+        assert isinstance(error, forebay.UnavailableError) and "gone, and the save with it" in str(error)
+        wait_for("the callback to hear it", lambda: heard and heard[-1] == (1, error), 10)
+        assert heard[-1] == (1, error)
+        assert ckpt.wait(10), "who has asked the future is not told again"
+        process.start()
+        alone = forebay.Checkpoints("lake/run", node=node, rank=0, world_size=1, on_error="raise")
+        alone.save(2, small(2)).durable().result(60)
+
+
+def test_wait_and_the_next_save_say_what_nobody_has_asked_for(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt, handle, _ = lonely_rank(node)
+        process.kill()
+        with pytest.warns(forebay.CheckpointWarning), pytest.raises(forebay.UnavailableError):
+            while not handle.staged() or ckpt.wait(60):
+                pass
+        process.start()
+        other, handle, _ = lonely_rank(node, on_error="raise")
+        handle.abort()
+        wait_for("the save to end", lambda: not other._watch._threads, 30)
+        with pytest.raises(forebay.ForebayError, match="given up"):
+            other.save(2, small(2))
+
+
 def test_a_save_on_the_nodes_disk_survives_kill_9_of_the_node(daemon):
     process = daemon()
     with forebay.connect(str(socket_of(process))) as node:
