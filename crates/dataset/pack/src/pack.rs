@@ -132,8 +132,8 @@ impl Pack {
                 return Ok(TargetContents::Unfinished);
             }
             let message = format!(
-                "another pack of {} {} shards is unfinished in {shown}; finish it with its own source and options, or remove the \
-                 folder (forebay rm --recursive)",
+                "another pack of {} {} shards is unfinished in {shown}; finish it with its own source and options, or pack into \
+                 another folder",
                 marker.shards, marker.format
             );
             return Err(Error::new(Kind::Conflict, message));
@@ -268,7 +268,8 @@ fn check(folder: &Folder, records: &[ShardRecord], work: &Work<'_>) -> Result<()
         ..DatasetOptions::default()
     };
     let dataset = work.dataset(folder, options)?;
-    let message = "the lake does not give back what was written to it; do not use this folder: remove it and pack again";
+    let message =
+        "the lake does not give back what was written to it; do not use this folder; pack into another one";
     let wrong = || Error::new(Kind::Checksum, message);
     if dataset.index().shard_count() as usize != records.len() {
         let error = wrong().with("shards", dataset.index().shard_count());

@@ -133,7 +133,7 @@ fn parse<T: for<'a> Deserialize<'a>>(text: &[u8]) -> Result<T> {
     let wrong = || {
         Error::new(
             Kind::Corrupt,
-            "a document of an earlier pack cannot be read; remove the folder and pack again",
+            "a document of an earlier pack cannot be read; pack into another folder",
         )
     };
     if text.len() > DOCUMENT_BYTES_MAX {
