@@ -40,7 +40,13 @@ class Epochs:
     def set_next(self, epoch: int) -> None:
         """Let the next iteration be this epoch. Workers that live on see it too."""
         with _Record(self._path(is_worker=False)) as record:
-            record.content = {"next": epoch}
+            record.content = {"next": epoch, "chosen": epoch}
+
+    def chosen(self, worker: Any) -> int | None:
+        """Return the epoch that `set_next` was last given, or `None`; for `worker` see `begin`."""
+        with _Record(self._path(is_worker=worker is not None)) as record:
+            found = record.content.get("chosen")
+        return None if found is None else int(found)
 
     def begin(self, worker: Any, ordinal: int, resumed: int | None = None) -> int:
         """Begin an iteration and return its epoch.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypedDict, Type
 
 from forebay import _native
 from forebay._batches import DecodedBatch
-from forebay._ranks import rank_and_world_size
+from forebay._data_ranks import DataRanks
 from forebay._reading import Reading
 from forebay.errors import CorruptError, InvalidInputError
 
@@ -40,6 +40,7 @@ class LoaderOptions(TypedDict, total=False):
     take: float | int | None
     rank: int | None
     world_size: int | None
+    mesh: Any
     tail: Literal["drop", "pad"]
     on_error: Literal["raise", "skip", "substitute"]
     prefetch: int | str
@@ -146,8 +147,11 @@ class Loader:
         window: Samples (`10_000`) or bytes (`"512MiB"`) of a window; 128 MiB by default.
         seed: Another seed, another order.
         take: A fraction (`0.1`) or a number of samples of an epoch, others in each.
-        rank: Which rank this is; by default torch.distributed's if it is initialised, else `RANK`, else 0.
+        rank: Which rank this is; by default torch.distributed's if it is initialised, else `RANK`, else 0, looked up
+            when an iteration begins.
         world_size: How many ranks; likewise, `WORLD_SIZE`, 1.
+        mesh: Instead of both: a `DeviceMesh` of torch. Ranks along data dimensions (`dp`, `dp_shard`, `fsdp` …) read
+            different batches, those along `tp`, `pp`, `cp` … the same. A mesh of one dimension is that of the data.
         tail: Samples at the end that do not fill a step of all ranks are dropped (`"drop"`), or the step is filled up
             with the first ones of the epoch (`"pad"`).
         on_error: A sample that is damaged or cannot be decoded raises (`"raise"`), is left out of its batch (`"skip"`),
@@ -171,6 +175,7 @@ class Loader:
         take: float | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        mesh: Any = None,
         tail: Literal["drop", "pad"] = "drop",
         on_error: Literal["raise", "skip", "substitute"] = "raise",
         prefetch: int | str = "auto",
@@ -181,7 +186,7 @@ class Loader:
     ) -> None:
         if not sources:
             raise InvalidInputError("a mix needs at least one dataset")
-        rank, world_size = rank_and_world_size(rank, world_size)
+        self._ranks = DataRanks(rank, world_size, mesh)
         self._sources = list(sources)
         self._on_error = on_error
         self._reading = Reading([dataset for dataset, _ in sources])
@@ -192,8 +197,8 @@ class Loader:
             "window": window,
             "seed": seed,
             "take": take,
-            "rank": rank,
-            "world_size": world_size,
+            "rank": self._ranks.rank,
+            "world_size": self._ranks.world_size,
             "tail": tail,
             "on_error": on_error,
             "prefetch": prefetch,
@@ -206,6 +211,8 @@ class Loader:
         self._maps: list[Callable[[Any], Any]] = []
         self._bad: list[BadSample] = []
         self._bad_count = 0
+        #: Samples of batches that were read and not handed over, because Python found them bad.
+        self._left_out = 0
         self._python_seconds = 0.0
         #: How many iterations began; only the last one may go on.
         self._iteration = 0
@@ -219,9 +226,21 @@ class Loader:
     def _native_loader(self) -> _native.Loader:
         return _native.Loader([(dataset._native, weight) for dataset, weight in self._sources], **self._options)
 
+    def _look_up_ranks(self) -> None:
+        """Become the rank that this process is by now. A state is of all ranks, so nothing is lost."""
+        if not self._ranks.look():
+            return
+        state = self._loader.state()
+        self._loader.close()
+        self._options.update(rank=self._ranks.rank, world_size=self._ranks.world_size)
+        self._loader = self._native_loader()
+        self._loader.resume(state)
+        self._epoch_stats = self.stats()
+
     # --- batches ---
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._look_up_ranks()
         self._begin_epoch()
         return _Batches(self, self._iteration)
 
@@ -247,7 +266,9 @@ class Loader:
             self._end_epoch()
             return None
         started = time.perf_counter()
-        batch, (epoch, _, _) = found
+        batch, (epoch, _, _, bad) = found
+        for one in bad:
+            _warn_of(BadSample(*one))
         try:
             decoded: Any = self._settled(batch, epoch)
             for function in self._maps:
@@ -289,6 +310,12 @@ class Loader:
             assert fault is not None
             raise fault
         good = [at for at in range(len(batch)) if decoded.faults[at] is None]
+        if not good and self._on_error == "skip":
+            raise CorruptError(
+                "every sample of a batch is bad, and an empty batch would break loops and ranks that step together; "
+                "take a larger batch, or mend the data",
+                [("epoch", str(epoch))],
+            ) from decoded.faults[bad[0]]
         order = good
         if self._on_error == "substitute":
             if not good:
@@ -301,19 +328,21 @@ class Loader:
         return decoded.fields(order)
 
     def _record(self, decoded: DecodedBatch, bad: list[int], order: list[int], epoch: int) -> None:
-        numbers, shards = decoded.batch.numbers(), decoded.batch.shards()
-        keys, sources = decoded.batch.keys(), decoded.batch.sources()
+        batch = decoded.batch
+        numbers, shards, keys, sources = batch.numbers(), batch.shards(), batch.keys(), batch.sources()
         self._bad_count += len(bad)
+        self._left_out += len(batch) - len(order)
         for at in bad:
             substitute = numbers[order[at]] if self._on_error == "substitute" else None
             one = BadSample(epoch, sources[at], numbers[at], shards[at], keys[at], str(decoded.faults[at]), substitute)
-            _log.warning("bad sample %s of %s: %s", one.key or one.number, one.shard, one.reason)
+            _warn_of(one)
             if len(self._bad) < BAD_KEPT_MAX:
                 self._bad.append(one)
 
     # --- where it stands ---
 
     def __len__(self) -> int:
+        self._look_up_ranks()
         steps = self._loader.steps()[0]
         if steps is None:
             raise TypeError("the epoch of this mix never ends, so it has no length")
@@ -373,6 +402,8 @@ class Loader:
         counts = {field.name: getattr(found, field.name) for field in fields(LoaderStats) if hasattr(found, field.name)}
         bad = [BadSample(*one) for one in found.bad]
         counts["bad_samples"] += self._bad_count
+        # The native module has counted what it handed to Python.
+        counts["samples"] -= self._left_out
         # What the native module takes for the consumer's time is partly ours.
         counts["user_seconds"] = max(0.0, found.user_seconds - self._python_seconds)
         counts["python_seconds"] = self._python_seconds
@@ -424,6 +455,11 @@ class _Batches(Iterator[dict[str, Any]]):
             self._is_done = True
             raise StopIteration
         return batch
+
+
+def _warn_of(bad: BadSample) -> None:
+    instead = "left out" if bad.substitute is None else f"sample {bad.substitute} in its place"
+    _log.warning("bad sample %s of %s, %s: %s", bad.key or bad.number, bad.shard, instead, bad.reason)
 
 
 def decode_threads_default() -> int:

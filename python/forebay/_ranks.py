@@ -107,15 +107,32 @@ def check_ranks(rank: int | None, world_size: int | None) -> None:
         raise InvalidInputError("rank and world_size belong together: give both or none")
 
 
+class UnknownRankError(InvalidInputError):
+    """The environment says how many ranks there are, but not which one this is."""
+
+
 def rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """Return rank and world size: as given, of torch.distributed, of the environment, or 0 and 1."""
     check_ranks(rank, world_size)
     if rank is not None and world_size is not None:
         return rank, world_size
+    return said_ranks() or (0, 1)
+
+
+def said_ranks() -> tuple[int, int] | None:
+    """Return rank and world size as torch.distributed or the environment say them now; `None` if neither does."""
     dist = _torch_distributed()
     if dist is not None:
         return int(dist.get_rank()), int(dist.get_world_size())
-    return _number("RANK", 0), _number("WORLD_SIZE", 1)
+    if not os.environ.get("RANK") and not os.environ.get("WORLD_SIZE"):
+        return None
+    size = _number("WORLD_SIZE", 1)
+    if size > 1 and not os.environ.get("RANK"):
+        raise UnknownRankError(
+            f"WORLD_SIZE is {size}, but RANK is not set and torch.distributed is not initialised: initialise it first, "
+            "set RANK, or give rank= and world_size="
+        )
+    return _number("RANK", 0), size
 
 
 def ranks_of(root: CheckpointRoot, rank: int | None, size: int | None, run: str | None) -> Ranks:

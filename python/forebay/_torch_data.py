@@ -10,9 +10,10 @@ import torch.utils.data
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from forebay import _native
+from forebay._data_ranks import DataRanks, outer_sharding
 from forebay._epochs import Epochs
 from forebay._loader import Loader, LoaderOptions, decode_threads_default
-from forebay._ranks import rank_and_world_size
+from forebay._sample_epochs import EpochSampler, SampleEpochs
 from forebay.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -32,21 +33,48 @@ def _teach_collate() -> None:
 
 
 class MapSamples(torch.utils.data.Dataset[Any]):
-    """Samples by number, for torch's samplers. Workers read many with one request."""
+    """Samples by number, for torch's samplers. Workers read many with one request.
 
-    def __init__(self, dataset: Dataset) -> None:
+    Random steps of decoders depend on the seed, the epoch and the sample. The epoch is known by `sampler`, by workers
+    that are started for each, or by `set_epoch`; where it is not, samples with random steps are refused.
+    """
+
+    def __init__(self, dataset: Dataset, seed: int = 0) -> None:
         _teach_collate()
         self.dataset = dataset.index()
+        self.seed = seed
+        self._epochs = SampleEpochs([name for name, how in dataset._decode() if "random_" in how])
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def __getitem__(self, number: int) -> Any:
-        return self.dataset[int(number)]
+        return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Return many samples, as torch's fetcher asks for them."""
-        return self.dataset.samples([int(number) for number in numbers])
+        count = len(self.dataset)
+        plain = [int(number) + count if number < 0 else int(number) for number in numbers]
+        occasions = self._epochs.of(numbers, count)
+        return self.dataset._read(plain, seed=self.seed, epochs=occasions)
+
+    def sampler(self, sampler: Any = None, *, shuffle: bool = True, epoch: int = 0) -> EpochSampler:
+        """Return a sampler that tells random steps which epoch it is: the next one with each iteration.
+
+        Args:
+            sampler: The sampler that says which samples come, such as torch's `DistributedSampler`; if left out, all.
+            shuffle: Whether they come in random order, if no sampler is given.
+            epoch: The first epoch.
+
+        """
+        if sampler is None:
+            kind = torch.utils.data.RandomSampler if shuffle else torch.utils.data.SequentialSampler
+            sampler = kind(self)
+        return EpochSampler(sampler, self, epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let random steps be those of this epoch from now on."""
+        self._epochs.set_epoch(epoch)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         _teach_collate()
@@ -67,15 +95,18 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         _teach_collate()
         self.dataset = dataset.index()
         self.batch_size = batch_size
-        rank, world_size = rank_and_world_size(options.get("rank"), options.get("world_size"))
-        self.options = LoaderOptions(**{**options, "rank": rank, "world_size": world_size})
+        self._ranks = DataRanks(options.pop("rank", None), options.pop("world_size", None), options.pop("mesh", None))
+        self.options = options
+        #: Who shards what this dataset gives in the process that sent it here.
+        self._outer: str | None = None
         self._epochs = Epochs(int(options.get("epoch", 0)))
         #: How many iterations began in this process.
         self._iterations = 0
         self._walk: _Walk | None = None
         self._resume: dict[str, Any] | None = None
-        # A fault in the options is said here, and not by a worker.
-        self._loader(0, 1).close()
+        # A fault in the options is said here, and not by a worker; which rank this is may not be known yet.
+        own = LoaderOptions(**{**options, "rank": self._ranks.rank, "world_size": self._ranks.world_size})
+        self.dataset.loader(batch_size or CHUNK_SAMPLES, **own).close()
 
     def _loader(self, worker: int, workers: int) -> Loader:
         """The part of one worker.
@@ -83,25 +114,39 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         Its batches are those of rank `worker x world + rank` among `workers x world` ranks: the same slices of the same
         steps. Where these steps end is counted here, because that many ranks would drop or pad more at the end.
         """
-        world, rank = self.options["world_size"] or 1, self.options["rank"] or 0
+        rank, world = self._rank_and_world()
         options = LoaderOptions(**{**self.options, "rank": worker * world + rank, "world_size": workers * world})
         if workers > 1:
             options["tail"] = "pad"
             options.setdefault("decode_threads", max(1, decode_threads_default() // workers))
         return self.dataset.loader(self.batch_size or CHUNK_SAMPLES, **options)
 
+    def _rank_and_world(self) -> tuple[int, int]:
+        """Which part of the data is given: this rank's, or all of it where somebody else gives each rank its part."""
+        outer = outer_sharding() or (self._outer if torch.utils.data.get_worker_info() is not None else None)
+        if outer is None:
+            self._ranks.look()
+            return self._ranks.rank, self._ranks.world_size
+        if self._ranks.is_given:
+            raise InvalidInputError(
+                f"{outer} gives each rank its part of this dataset, which was told to give only that of rank "
+                f"{self._ranks.rank} of {self._ranks.world_size}: leave rank, world_size and mesh out, or do not "
+                f"prepare the DataLoader with {outer}"
+            )
+        return 0, 1
+
     def _shape(self) -> list[int]:
         """Samples of a batch and number of ranks: what a step is made of."""
-        return [self.batch_size or CHUNK_SAMPLES, self.options["world_size"] or 1]
+        return [self.batch_size or CHUNK_SAMPLES, self._rank_and_world()[1]]
 
-    def _steps(self, samples: int) -> int:
+    def _steps(self, samples: int, shape: list[int]) -> int:
         """Steps of this rank in an epoch of so many samples."""
-        batch_size, world_size = self._shape()
+        batch_size, world_size = shape
         step = batch_size * world_size
         return -(-samples // step) if self.options.get("tail") == "pad" else samples // step
 
     def __len__(self) -> int:
-        steps = self._steps(self._epoch_samples())
+        steps = self._steps(self._epoch_samples(), self._shape())
         return steps if self.batch_size is not None else steps * CHUNK_SAMPLES
 
     def _epoch_samples(self) -> int:
@@ -142,7 +187,11 @@ class IterableSamples(torch.utils.data.IterableDataset[Any]):
         self._resume, self._walk = state, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_walk": None, "_iterations": 0}
+        # Workers that are spawned have another stack, and know nothing of torch.distributed.
+        outer = outer_sharding()
+        if outer is None:
+            self._ranks.look()
+        return {**self.__dict__, "_walk": None, "_iterations": 0, "_outer": outer}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         _teach_collate()
@@ -154,6 +203,8 @@ class _Walk:
 
     def __init__(self, samples: IterableSamples, worker: int, workers: int, epoch: int) -> None:
         self.samples, self.worker, self.workers = samples, worker, workers
+        #: As it was when the iteration began.
+        self.shape = samples._shape()
         self.loader = samples._loader(worker, workers)
         self.epoch = epoch
         self.loader.set_epoch(self.epoch)
@@ -166,11 +217,11 @@ class _Walk:
 
     def _own_steps(self) -> int:
         samples = int(self.loader.state_dict()["sources"][0]["epoch_samples"])
-        steps = self.samples._steps(samples)
+        steps = self.samples._steps(samples, self.shape)
         return max(0, -(-(steps - self.worker) // self.workers))
 
     def resume(self, state: dict[str, Any]) -> None:
-        shape = self.samples._shape()
+        shape = self.shape
         if state["shape"] != shape and (self.workers > 1 or state.get("taken")):
             # Each worker knows only its own place, and so does each rank in the middle of a run of single samples. That
             # a worker has not begun says nothing of the others.
@@ -201,7 +252,7 @@ class _Walk:
             "workers": self.workers,
             "done": self.done,
             "taken": self.taken,
-            "shape": self.samples._shape(),
+            "shape": self.shape,
             "loader": json.dumps(loader),
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import operator
 import os
 import sys
@@ -19,6 +20,8 @@ from forebay.node import Node, connect
 
 if TYPE_CHECKING:
     from forebay._torch_data import IterableSamples, MapSamples
+
+_log = logging.getLogger("forebay")
 
 #: Bytes of a file of numpy's that certainly hold its header.
 NPY_HEADER_BYTES = 64 << 10
@@ -63,6 +66,9 @@ class Dataset:
             shows for it. Numbers of samples then count those that are left.
         part: Only these samples: the path of a list that `forebay dataset split` has written, or their numbers. A list
             of other data raises `ChangedError`. Numbers of samples then count those that are left.
+        on_error: A damaged shard raises `CorruptError` when the dataset is opened (`"raise"`), or is left out whole
+            (`"skip"`): it is warned of, `damaged_shards` names it, and the index is not stored. What happens to single
+            bad samples is the loader's `on_error`.
 
     >>> import forebay, io, tarfile
     >>> node = forebay.open("memory://")
@@ -98,6 +104,7 @@ class Dataset:
         progress: Progress | bool | None = None,
         filter: Filter | None = None,  # noqa: A002 - the word that people know
         part: str | os.PathLike[str] | Sequence[int] | None = None,
+        on_error: Literal["raise", "skip"] = "raise",
     ) -> None:
         self._names = [names] if isinstance(names, str) else list(names)
         self._fields = _fields.parse(fields)
@@ -112,6 +119,7 @@ class Dataset:
             "labels": _labels(labels),
             "filter": _conditions(filter),
             "part": _part(part),
+            "on_error": on_error,
         }
         self._progress = progress
         self._maps: tuple[Callable[[Any], Any], ...] = ()
@@ -150,6 +158,8 @@ class Dataset:
             )
         self._opened = opened
         self._fingerprint = opened.fingerprint
+        for shard, reason in opened.damaged_shards:
+            _log.warning("damaged shard %s is left out: %s", shard, reason)
 
     def _is_about(self, name: str) -> bool:
         return name in _fields.ABOUT or (name == _fields.LABEL and self._options["labels"] is not None)
@@ -211,6 +221,11 @@ class Dataset:
         """Name, samples and bytes of every shard."""
         return self._native.shards()
 
+    @property
+    def damaged_shards(self) -> list[tuple[str, str]]:
+        """Name and reason of every shard that was left out because it is damaged (`on_error="skip"`)."""
+        return self._native.damaged_shards
+
     def find(self, key: str) -> int:
         """Return the number of the sample with this key; `NotFoundError` if there is none."""
         return self._native.find(key)
@@ -231,8 +246,15 @@ class Dataset:
         for number, given in zip(wanted, numbers, strict=True):
             if not 0 <= number < count:
                 raise IndexError(f"sample {given} of {count}")
+        return self._read(wanted)
+
+    def _read(
+        self, numbers: Sequence[int], *, seed: int = 0, epochs: Sequence[tuple[int, int]] | None = None
+    ) -> list[Any]:
+        """Read samples; random steps of decoders are those of a seed and of the epoch of each, if there is one."""
         reading = Reading([self])
-        return reading.read(self._native.samples(wanted, reading.native)).checked_rows()
+        found = self._native.samples(list(numbers), reading.native, seed=seed, epochs=epochs)
+        return reading.read(found).checked_rows()
 
     def __iter__(self) -> Iterator[Any]:
         for first in range(0, len(self), 64):
@@ -260,18 +282,19 @@ class Dataset:
         Args:
             iterable: `False`: by number, for torch's samplers. `True`: in the order of a loader, split over ranks and
                 workers, with the `state_dict` that torchdata's `StatefulDataLoader` saves.
-            options: For the iterable form: those of `loader`. With `batch_size` it gives whole batches (`DataLoader(…,
-                batch_size=None)`), without it single samples, in runs of 32: what does not fill the last run of every
-                rank is dropped, or filled up with `tail="pad"`.
+            options: By number: `seed` of random steps. For the iterable form: those of `loader`. With `batch_size` it
+                gives whole batches (`DataLoader(…, batch_size=None)`), without it single samples, in runs of 32: what
+                does not fill the last run of every rank is dropped, or filled up with `tail="pad"`.
 
         """
         from forebay import _torch_data
 
         if iterable:
             return _torch_data.IterableSamples(self, **options)
-        if options:
-            raise InvalidInputError(f"the form by number takes no options, but got {', '.join(options)}")
-        return _torch_data.MapSamples(self)
+        others = sorted(set(options) - {"seed"})
+        if others:
+            raise InvalidInputError(f"the form by number takes no option but seed, and got {', '.join(others)}")
+        return _torch_data.MapSamples(self, **options)
 
     def tf(self, output_signature: Any, *, batch_size: int | None = None, **options: Any) -> Any:
         """Return a `tf.data.Dataset` of samples, or of batches if `batch_size` is given. Needs TensorFlow.

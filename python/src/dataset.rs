@@ -18,6 +18,7 @@ use std::time::Duration;
 use forebay_core::{Error, Kind, Result};
 use forebay_dataset::index::Value;
 use forebay_dataset::manifest::PublicKey;
+use forebay_dataset::order::sample_seed;
 use forebay_dataset::part::PartList;
 use forebay_dataset::raw::{Labels, Manifest};
 use forebay_dataset::shard::Format;
@@ -49,7 +50,8 @@ impl Dataset {
     /// Opens it.
     #[new]
     #[pyo3(signature = (
-        client, names, *, format, fields, rebuild, store, borrow, verify, tokens, labels, filter, part, progress,
+        client, names, *, format, fields, rebuild, store, borrow, verify, tokens, labels, filter, part, on_error,
+        progress,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
@@ -66,6 +68,7 @@ impl Dataset {
         labels: Option<(String, String)>,
         filter: Option<Bound<'_, PyAny>>,
         part: Option<PartText>,
+        on_error: ShardErrorWord,
         progress: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let fail = |why: Error| error::to_err(py, &why);
@@ -80,6 +83,7 @@ impl Dataset {
             labels: labels_of(labels).map_err(fail)?,
             filter: filter.map(|filter| filter::parse(py, &filter)).transpose()?,
             part: part.map(PartText::selection).transpose().map_err(fail)?,
+            skip_damaged: on_error.0,
             ..DatasetOptions::default()
         };
         let address = client.shared_address();
@@ -122,6 +126,15 @@ impl Dataset {
             IndexOrigin::Built => "built",
             IndexOrigin::InMemory => "memory",
         }
+    }
+
+    /// Shards that were left out because they are damaged, and why.
+    #[getter]
+    fn damaged_shards(&self) -> Vec<(String, String)> {
+        let damaged = self.dataset.damaged_shards().iter();
+        damaged
+            .map(|one| (one.shard.clone(), one.reason.clone()))
+            .collect()
     }
 
     /// Returns which data it is: names, versions and counts, as one word.
@@ -193,14 +206,28 @@ impl Dataset {
         Ok(list)
     }
 
-    /// Samples by number, in one request, with these fields decoded; the first fault of one is raised.
-    #[pyo3(signature = (numbers, decode))]
+    /// Samples by number, in one request, with these fields decoded; the first fault of one is raised. Random
+    /// steps are those of a seed and, for each sample, an epoch and the how-manieth time it comes in that.
+    #[pyo3(signature = (numbers, decode, *, seed=0, epochs=None))]
     fn samples(
         &self,
         py: Python<'_>,
         mut numbers: Vec<u64>,
         decode: Vec<(String, String)>,
+        seed: u64,
+        epochs: Option<Vec<(u64, u64)>>,
     ) -> PyResult<Batch> {
+        let seeds: Option<Vec<u64>> = epochs.map(|epochs| {
+            let places = epochs.into_iter().zip(&numbers);
+            places
+                .map(
+                    |((epoch, time), number)| match sample_seed(seed, epoch, *number) {
+                        first if time == 0 => first,
+                        first => sample_seed(first, epoch, time),
+                    },
+                )
+                .collect()
+        });
         if let Some(subset) = self.dataset.subset() {
             for number in &mut numbers {
                 *number = subset.sample(*number).unwrap_or(u64::MAX);
@@ -210,7 +237,7 @@ impl Dataset {
         let asked = &fields;
         let (samples, columns) = wait(py, move || {
             let numbers = numbers;
-            self.dataset.decoded(&numbers, asked)
+            self.dataset.decoded(&numbers, asked, seeds.as_deref())
         })?;
         Ok(Batch::new(Arc::clone(&self.address), samples, &fields, columns))
     }
@@ -230,6 +257,7 @@ words! {
         "changed" => Rebuild::Changed,
         "always" => Rebuild::Always,
     }
+    ShardErrorWord(bool) = "on_error" { "raise" => false, "skip" => true }
 }
 
 /// The argument `part`: the text of a list, or numbers of samples.

@@ -19,8 +19,8 @@ use crate::dataset::{Batch, Dataset, decoders};
 use crate::error;
 use crate::waiting::{is_interrupted, wait};
 
-/// Facts about a batch: epoch, step, samples that are padding.
-type About = (u64, u64, u64);
+/// Facts about a batch: epoch, step, samples that are padding, samples that were bad.
+type About = (u64, u64, u64, Vec<BadRow>);
 
 /// Reads a dataset, or a mix of several, batch after batch.
 #[pyclass(frozen, module = "forebay._native")]
@@ -135,7 +135,8 @@ impl Loader {
     fn next(&self, py: Python<'_>) -> PyResult<Option<(Batch, About)>> {
         let batch = self.call(py, forebay_loader::Loader::next_batch)?;
         Ok(batch.map(|batch| {
-            let about = (batch.epoch, batch.step, batch.padded);
+            let bad = batch.bad.into_iter().map(bad_row).collect();
+            let about = (batch.epoch, batch.step, batch.padded, bad);
             let address = Arc::clone(&self.address);
             let batch = Batch::new(address, batch.samples, &self.decode, batch.columns);
             (batch, about)
@@ -280,6 +281,18 @@ fn prefetch_of(py: Python<'_>, text: &str) -> PyResult<Prefetch> {
 /// A bad sample: epoch, dataset, number, shard, key, reason, substitute.
 type BadRow = (u64, usize, u64, String, Option<String>, String, Option<u64>);
 
+fn bad_row(one: BadSample) -> BadRow {
+    (
+        one.epoch,
+        one.source,
+        one.number,
+        one.shard,
+        one.key,
+        one.reason,
+        one.substitute,
+    )
+}
+
 /// Counters of a loader. Documented for people in `forebay/_loader.py`.
 #[pyclass(frozen, get_all, module = "forebay._native")]
 pub(crate) struct LoaderCounts {
@@ -302,17 +315,6 @@ pub(crate) struct LoaderCounts {
 impl LoaderCounts {
     fn of(stats: LoaderStats) -> Self {
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let row = |one: BadSample| {
-            (
-                one.epoch,
-                one.source,
-                one.number,
-                one.shard,
-                one.key,
-                one.reason,
-                one.substitute,
-            )
-        };
         Self {
             batches: stats.batches,
             samples: stats.samples,
@@ -327,7 +329,7 @@ impl LoaderCounts {
             hand_over_seconds: seconds(stats.hand_over_ns),
             user_seconds: seconds(stats.user_ns),
             bad_samples: stats.bad_samples,
-            bad: stats.bad.into_iter().map(row).collect(),
+            bad: stats.bad.into_iter().map(bad_row).collect(),
         }
     }
 }

@@ -199,3 +199,74 @@ def test_a_state_that_other_ranks_cannot_use_is_refused(images, workers, batch_s
     with pytest.raises(forebay.InvalidInputError, match="resume with the same"):
         next(iter(other))
 
+
+@pytest.fixture(scope="module")
+def pictures(images):
+    """Grey images whose pixels say where they were cut."""
+    import struct
+    import zlib
+
+    def png(number):
+        chunk = lambda kind, body: struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))  # noqa: E731
+        rows = b"".join(b"\0" + bytes((row * 16 + column) for column in range(16)) for row in range(16))
+        head = chunk(b"IHDR", struct.pack(">IIBBBBB", 16, 16, 8, 0, 0, 0, 0))
+        return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+    name = put_tars(images.node, "images/pictures", shards=2, samples=16, extra=lambda number: {"png": png(number)})
+    return forebay.Dataset(name, {"png": "gray:random_crop=4", "cls": int}, images.node)
+
+
+def cuts(loader):
+    """Where each sample was cut."""
+    return {int(number): int(pixels[0, 0]) for batch in loader for number, pixels in zip(batch["cls"], batch["png"], strict=True)}
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_random_steps_by_number_are_those_of_seed_epoch_and_sample(pictures, workers, persistent):
+    samples = pictures.torch(seed=5)
+    options = {"batch_size": 4, "num_workers": workers, "persistent_workers": persistent}
+    loader = torch.utils.data.DataLoader(samples, sampler=samples.sampler(shuffle=True), **options)
+    first, second = cuts(loader), cuts(loader)
+    assert len(first) == 32 and len(set(first.values())) > 10
+    assert sum(first[number] == second[number] for number in first) < 10
+    # Whatever the order and the workers, the same epoch has the same pixels.
+    again = torch.utils.data.DataLoader(samples, sampler=samples.sampler(shuffle=False, epoch=1), batch_size=8)
+    assert cuts(again) == second
+    other = pictures.torch(seed=6)
+    assert cuts(torch.utils.data.DataLoader(other, sampler=other.sampler(), batch_size=4)) != first
+    # With torch's own sampler, told the epoch or not.
+    plain = torch.utils.data.DataLoader(samples, shuffle=True, **options)
+    if workers and not persistent:
+        assert cuts(plain) == first and cuts(plain) == second
+    else:
+        with pytest.raises(forebay.InvalidInputError, match="samples.set_epoch"):
+            cuts(plain)
+    plain = torch.utils.data.DataLoader(samples, shuffle=True, **options)
+    for epoch, wanted in [(1, second), (0, first)]:
+        samples.set_epoch(epoch)
+        assert cuts(plain) == wanted
+    if not workers:
+        with pytest.raises(forebay.InvalidInputError, match="come a second time"):
+            for _ in range(2):
+                cuts(plain)
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, True)])
+def test_random_steps_of_the_iterable_form_are_those_of_the_loader(pictures, workers, persistent):
+    options = {"batch_size": 4, "shuffle": "global", "seed": 5}
+    epochs = [cuts(pictures.loader(epoch=epoch, **options)) for epoch in range(2)]
+    assert epochs[0] != epochs[1]
+    samples = pictures.torch(iterable=True, **options)
+    loader = torch.utils.data.DataLoader(
+        samples, batch_size=None, num_workers=workers, persistent_workers=persistent
+    )
+    assert [cuts(loader), cuts(loader)] == epochs
+
+
+def test_a_sample_that_a_sampler_repeats_is_cut_in_another_way(pictures):
+    samples = pictures.torch()
+    often = torch.utils.data.WeightedRandomSampler([1.0] + [0.0] * 31, 20)
+    loader = torch.utils.data.DataLoader(samples, sampler=samples.sampler(often), batch_size=5)
+    places = [int(pixels[0, 0]) for batch in loader for pixels in batch["png"]]
+    assert len(set(places)) > 10
+

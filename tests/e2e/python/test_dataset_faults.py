@@ -248,3 +248,50 @@ def test_raw_files_and_several_buckets_are_verified(shared_embedded, tmp_path):
     shared_embedded.delete("raw-two/SHA256SUMS")
     with pytest.raises(forebay.NotFoundError, match="raw-two"):
         len(opened())
+
+
+def test_what_is_skipped_is_warned_of_whoever_found_it(damaged, caplog):
+    def picky(sample):
+        if sample["cls"] == 12:
+            raise ValueError("not this one")
+        return sample
+
+    loader = damaged.map(picky).loader(batch_size=4, on_error="skip")
+    seen = [number for batch in loader for number in batch["cls"].tolist()]
+    assert seen == [number for number in range(20) if number not in (7, 12)]
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["000007" in warned[0], "000012" in warned[1], len(warned)] == [True, True, 2]
+    stats = loader.stats()
+    assert (stats.samples, stats.bad_samples) == (18, 2)
+
+
+def test_no_batch_is_empty(damaged):
+    loader = damaged.loader(batch_size=1, on_error="skip")
+    seen = [batch["cls"].tolist() for batch in loader]
+    assert len(seen) == 20 and all(len(batch) == 1 and batch != [7] for batch in seen)
+    (bad,) = loader.stats().bad
+    assert bad.number == 7 and seen.count([bad.substitute]) == 2
+
+    def refuse(sample):
+        raise ValueError("not this one")
+
+    with pytest.raises(forebay.CorruptError, match="every sample of a batch is bad"):
+        next(iter(damaged.map(refuse).loader(batch_size=4, on_error="skip")))
+
+
+def test_a_damaged_shard_is_left_out_by_name_if_asked_for(shared_embedded, home, caplog):
+    name = put_tars(shared_embedded, f"{home}/d", shards=3, samples=10)
+    whole = tar_shard(range(10, 20))
+    shared_embedded.put(f"{home}/d/0001.tar", whole[: len(whole) // 2])
+    fields = {"cls": int}
+    with pytest.raises(forebay.CorruptError, match="0001.tar"):
+        forebay.Dataset(name, fields, shared_embedded).index()
+    ds = forebay.Dataset(name, fields, shared_embedded, on_error="skip")
+    seen = [number for batch in ds.loader(batch_size=5) for number in batch["cls"].tolist()]
+    assert seen == [*range(10), *range(20, 30)]
+    ((shard, reason),) = ds.damaged_shards
+    assert shard == f"{home}/d/0001.tar" and "offset" in reason
+    assert any(shard in record.getMessage() for record in caplog.records)
+    # Who did not ask for that still learns of it.
+    with pytest.raises(forebay.CorruptError):
+        forebay.Dataset(name, fields, shared_embedded).index()

@@ -171,6 +171,53 @@ def test_ranks_are_those_of_the_environment(numbers, monkeypatch):
         numbers.loader(rank=1)
 
 
+def test_ranks_are_looked_up_when_an_iteration_begins(numbers, monkeypatch):
+    # Made before there are ranks, at the top of a script or in a driver that sends it to its workers.
+    loader = numbers.loader(batch_size=5)
+    alone = len(loader)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(forebay.InvalidInputError, match="RANK is not set"):
+        next(iter(loader))
+    monkeypatch.setenv("RANK", "1")
+    assert len(loader) == alone // 2
+    first = next(iter(loader))["cls"].tolist()
+    assert first == [5, 6, 7, 8, 9]
+    # A worker that is started elsewhere goes on with what was known.
+    monkeypatch.delenv("RANK")
+    assert next(iter(loader))["cls"].tolist() == first
+
+
+class Mesh:
+    """A `DeviceMesh` of torch, as far as loaders look at it."""
+
+    def __init__(self, names, sizes, place):
+        self.mesh_dim_names, self.sizes, self.place = names, sizes, place
+
+    def get_coordinate(self):
+        return self.place
+
+    def size(self, dimension=None):
+        return self.sizes[dimension or 0]
+
+
+def test_ranks_of_a_mesh_share_data_along_model_dimensions(numbers):
+    def first(names, sizes, place):
+        return next(iter(numbers.loader(batch_size=5, mesh=Mesh(names, sizes, place))))["cls"].tolist()
+
+    names = ("dp_replicate", "dp_shard", "tp")
+    for place, rank in [((0, 0, 0), 0), ((0, 0, 1), 0), ((0, 1, 0), 1), ((1, 0, 1), 2)]:
+        assert first(names, (2, 2, 2), place) == list(range(5 * rank, 5 * rank + 5))
+    assert first(None, (3,), (2,)) == list(range(10, 15))
+    assert first(("tp",), (3,), (2,)) == list(range(5))
+    for names in (("dp", "other"), None):
+        with pytest.raises(forebay.InvalidInputError, match='mesh=mesh\\["dp"\\]'):
+            first(names, (2, 2), (0, 0))
+    with pytest.raises(forebay.InvalidInputError, match="not in the device mesh"):
+        first(("dp",), (2,), None)
+    with pytest.raises(forebay.InvalidInputError, match="the two of them"):
+        numbers.loader(rank=0, world_size=1, mesh=Mesh(("dp",), (2,), (0,)))
+
+
 def test_wrong_options_say_what_there_is(numbers):
     for wrong, match in [
         ({"shuffle": "buffer"}, "window, global"),

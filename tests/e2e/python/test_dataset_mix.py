@@ -126,3 +126,21 @@ def test_a_mix_that_differs_resumes_and_pickles(shared_embedded, home):
 
 def _negative(sample):
     return {**sample, "cls": -sample["cls"] - 1}
+
+
+def test_a_state_of_other_weights_or_filters_is_refused(shared_embedded, home):
+    rows = parquet(shared_embedded, f"{home}/rows")({"x": pa.array(range(COUNT))})
+    other = parquet(shared_embedded, f"{home}/other")({"x": pa.array(range(COUNT))})
+    with forebay.mix([(rows, 0.7), (other, 0.3)]).loader(batch_size=2) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with forebay.mix([(rows, 7), (other, 3)]).loader(batch_size=2) as loader:
+        loader.load_state_dict(state)
+    for weights, stop in [((1, 1), "first"), ((0.7, 0.3), "all")]:
+        mixed = forebay.mix(list(zip((rows, other), weights, strict=True)), stop=stop)
+        with mixed.loader(batch_size=2) as loader, pytest.raises(forebay.InvalidInputError, match="resume with them"):
+            loader.load_state_dict(state)
+    state = rows.loader(batch_size=2).state_dict()
+    filtered = forebay.Dataset(f"{home}/rows/", node=shared_embedded, filter=[("x", ">", 3)])
+    with pytest.raises(forebay.ChangedError, match="filter"):
+        filtered.loader(batch_size=2).load_state_dict(state)

@@ -30,14 +30,27 @@ const DEBIAN: [(&str, &[&str], bool); 2] = [
 ];
 
 /// Environments that get the wheel of our own package.
-const WITH_WHEEL: [&str; 6] = ["python", "torch", OLDEST_TORCH, "mosaicml", "tensorflow", "orbax"];
+const WITH_WHEEL: [&str; 7] = [
+    "python",
+    "torch",
+    OLDEST_TORCH,
+    "loops",
+    "mosaicml",
+    "tensorflow",
+    "orbax",
+];
 
 /// The oldest torch that is supported; tests of checkpoints find its interpreter by this variable.
 const OLDEST_TORCH: &str = "torch-oldest";
 const OLDEST_TORCH_VARIABLE: &str = "FOREBAY_TEST_TORCH_OLDEST";
 
 /// Modules of the package that import torch.
-const WITHOUT_EXAMPLES: [&str; 3] = ["_torch_data.py", "dcp/*", "torch_checkpointing.py"];
+const WITHOUT_EXAMPLES: [&str; 4] = [
+    "_torch_data.py",
+    "_sample_epochs.py",
+    "dcp/*",
+    "torch_checkpointing.py",
+];
 
 /// Guides whose examples run.
 const GUIDES: [&str; 3] = ["python.md", "datasets.md", "checkpoints.md"];

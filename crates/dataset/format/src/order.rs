@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 pub use cursor::{Cursor, Iter};
 pub use epoch::Order;
 pub use mix::{Mix, MixCursor, Pick, SOURCES_MAX, Stop};
-pub use plan::Plan;
+pub use plan::{Plan, sample_seed};
 pub use quality::Quality;
 pub use shape::{Fingerprint, SAMPLES_MAX, Shape, ShardSize};
 pub use split::{Batch, Ranks, Split, Tail};

@@ -49,6 +49,13 @@ pub struct Batch {
 }
 
 impl Batch {
+    /// Adds a sample and returns its row.
+    fn push(&mut self, (sample, row): (SampleBytes, Row)) -> Row {
+        self.read_bytes += sample.bytes();
+        self.samples.push(sample);
+        row
+    }
+
     /// All bytes of all samples, as they were read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -94,17 +101,20 @@ impl Assembler {
         self.decode(&mut slots, &mut batch.stats);
         batch.samples.reserve(slots.len());
         let mut rows = Vec::with_capacity(slots.len());
+        let mut left_out = None;
         for slot in slots {
             let good = match slot.sample {
                 Some(Ok(good)) => Some(good),
-                Some(Err(error)) => self.bad(&mut batch, slot.position, slot.sample_ref, error)?,
+                Some(Err(error)) => {
+                    left_out.get_or_insert_with(|| (slot.position, error.share()));
+                    self.bad(&mut batch, slot.position, slot.sample_ref, error)?
+                }
                 None => return Err(Error::new(Kind::Internal, "a sample was not asked for")),
             };
-            if let Some((sample, row)) = good {
-                batch.read_bytes += sample.bytes();
-                batch.samples.push(sample);
-                rows.push(row);
-            }
+            rows.extend(good.map(|good| batch.push(good)));
+        }
+        if let Some((position, error)) = left_out.filter(|_| batch.samples.is_empty()) {
+            rows.push(self.only_sample(&mut batch, position, error)?);
         }
         let started = Instant::now();
         batch.columns = self.decoding.columns(&mut batch.samples, rows);
@@ -171,6 +181,16 @@ impl Assembler {
             slot.sample = Some(decoded);
         }
         stats.work.decode_ns += nanoseconds(started.elapsed());
+    }
+
+    /// Keeps a batch from being empty, of which every sample was left out: nobody expects one, and ranks must
+    /// have equal steps. The next good sample of the window comes instead of the first.
+    fn only_sample(&self, batch: &mut Batch, position: u64, error: Error) -> Result<Row> {
+        let good = self.substitute(batch, position, error)?;
+        if let Some(first) = batch.bad.first_mut() {
+            first.substitute = Some(good.0.number);
+        }
+        Ok(batch.push(good))
     }
 
     /// Records a bad sample; what comes in its place, if anything does.

@@ -19,7 +19,7 @@ use forebay_dataset::tokens::TokenWindows;
 use forebay_dataset::write::KEY_FIELD;
 
 use crate::fetch::fetch;
-use crate::indexing::{self, IndexOrigin, OnProgress, Rebuild};
+use crate::indexing::{self, DamagedShard, IndexOrigin, OnProgress, OpenIndex, Rebuild};
 use crate::process::PerProcess;
 use crate::rows::Rows;
 use crate::rows::select::select;
@@ -59,6 +59,9 @@ pub struct DatasetOptions {
     pub filter: Option<Filter>,
     /// Only these samples, if given; with a filter those that are in both.
     pub part: Option<SampleSelection>,
+    /// Leaves damaged shards out, whole, instead of refusing to open; see [`Dataset::damaged_shards`]. The
+    /// index is then not stored.
+    pub skip_damaged: bool,
     /// Takes a folder whose pack is not finished: for whoever packs it and looks at what came
     /// out.
     pub unfinished: bool,
@@ -82,6 +85,7 @@ impl Default for DatasetOptions {
             verify: Verify::Nothing,
             filter: None,
             part: None,
+            skip_damaged: false,
             unfinished: false,
             decoded_bytes_max: 512 << 20,
         }
@@ -106,6 +110,7 @@ pub(crate) struct Inner {
     pub(crate) client: Client,
     pub(crate) index: Index,
     origin: IndexOrigin,
+    damaged: Vec<DamagedShard>,
     shards: Vec<ShardLocation>,
     /// In order.
     names: Vec<Arc<str>>,
@@ -183,7 +188,11 @@ impl Dataset {
         if let (Some(trusted), Source::Raw(folders)) = (&trusted, &mut source) {
             trusted.check_files(client, folders, &options, progress)?;
         }
-        let (index, origin) = indexing::open(client, &source, &options, progress)?;
+        let OpenIndex {
+            index,
+            origin,
+            damaged,
+        } = indexing::open(client, &source, &options, progress)?;
         if let (Some(trusted), Source::Shards { base, .. }) = (&trusted, &source) {
             trusted.check_shards(&index, base)?;
         }
@@ -208,6 +217,7 @@ impl Dataset {
             client: client.clone(),
             index,
             origin,
+            damaged,
             shards,
             names,
             fields: options.fields,
@@ -265,6 +275,12 @@ impl Dataset {
     #[must_use]
     pub fn index_origin(&self) -> IndexOrigin {
         self.0.origin
+    }
+
+    /// Shards that were left out because they are damaged.
+    #[must_use]
+    pub fn damaged_shards(&self) -> &[DamagedShard] {
+        &self.0.damaged
     }
 
     /// Returns what the order of an epoch depends on.

@@ -334,13 +334,17 @@ impl DecodeJob {
 
 impl Dataset {
     /// These samples with some fields decoded, here and now; the first one that cannot be read or decoded is
-    /// the error.
+    /// the error. Random steps are as `seeds` says, one for each sample; without them there are none.
     pub fn decoded(
         &self,
         numbers: &[u64],
         fields: &[FieldDecoder],
+        seeds: Option<&[u64]>,
     ) -> Result<(Vec<SampleBytes>, Vec<Column>)> {
         let mut samples: Vec<SampleBytes> = self.samples(numbers)?.into_iter().collect::<Result<_>>()?;
+        for (sample, seed) in samples.iter_mut().zip(seeds.unwrap_or_default()) {
+            sample.sample_seed = Some(*seed);
+        }
         let rows: Vec<Row> = samples
             .iter()
             .map(|sample| decode(fields, sample))

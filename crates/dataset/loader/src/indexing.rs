@@ -66,15 +66,35 @@ pub struct Progress {
 /// Told now and then while an index is built, from any thread.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Sync);
 
+/// A shard that was left out because it is damaged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedShard {
+    /// `bucket/key`.
+    pub shard: String,
+    /// The error, with the offset.
+    pub reason: String,
+}
+
+/// An index, where it came from, and the shards that it does without.
+pub(crate) struct OpenIndex {
+    pub(crate) index: Index,
+    pub(crate) origin: IndexOrigin,
+    pub(crate) damaged: Vec<DamagedShard>,
+}
+
 /// The index of what was found.
 pub(crate) fn open(
     client: &Client,
     source: &Source,
     options: &DatasetOptions,
     progress: Option<OnProgress<'_>>,
-) -> Result<(Index, IndexOrigin)> {
+) -> Result<OpenIndex> {
     match source {
-        Source::Raw(folders) => Ok((raw(folders, options)?, IndexOrigin::InMemory)),
+        Source::Raw(folders) => Ok(OpenIndex {
+            index: raw(folders, options)?,
+            origin: IndexOrigin::InMemory,
+            damaged: Vec::new(),
+        }),
         Source::Shards {
             base,
             shards,
@@ -129,7 +149,7 @@ struct Indexing<'a> {
 }
 
 impl Indexing<'_> {
-    fn open(&self) -> Result<(Index, IndexOrigin)> {
+    fn open(&self) -> Result<OpenIndex> {
         let place = IndexLocation::of(self.base, self.shards, self.options)?;
         let stored = match self.options.rebuild {
             Rebuild::Always => StoredIndex {
@@ -142,13 +162,18 @@ impl Indexing<'_> {
         if changed.is_empty()
             && let Some(index) = stored.index
         {
-            return Ok((index, IndexOrigin::Stored));
+            return Ok(OpenIndex {
+                index,
+                origin: IndexOrigin::Stored,
+                damaged: Vec::new(),
+            });
         }
         if self.options.rebuild == Rebuild::Never {
             let message = "the dataset has no index; build it: forebay dataset index URL";
             return Err(Error::new(Kind::NotFound, message).with("index", place.name()));
         }
-        let built = build::shards(self, &changed)?;
+        let mut built = build::shards(self, &changed)?;
+        let mut damaged = std::mem::take(&mut built.damaged);
         let reused = stored.index.filter(|_| changed.len() < self.shards.len());
         let bytes = match reused {
             None => self.join(built, None)?,
@@ -157,10 +182,22 @@ impl Indexing<'_> {
             // together tell whether they fit.
             Some(_) => {
                 let all: Vec<usize> = (0..self.shards.len()).collect();
-                self.join(build::shards(self, &all)?, None)?
+                let mut built = build::shards(self, &all)?;
+                damaged = std::mem::take(&mut built.damaged);
+                self.join(built, None)?
             }
         };
-        self.keep(&place, stored.version, bytes)
+        let (index, origin) = if damaged.is_empty() {
+            self.keep(&place, stored.version, bytes)?
+        } else {
+            // Whoever finds a stored index believes that it is of all shards.
+            (Index::from_bytes(bytes)?, IndexOrigin::InMemory)
+        };
+        Ok(OpenIndex {
+            index,
+            origin,
+            damaged,
+        })
     }
 
     /// Numbers of the shards that the stored index does not know as they are.

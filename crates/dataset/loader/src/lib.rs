@@ -52,7 +52,7 @@ pub use assemble::Batch;
 pub use buffer_pool::PooledBuffer;
 pub use dataset::{Dataset, DatasetOptions};
 pub use decoding::{Column, FieldDecoder};
-pub use indexing::{IndexOrigin, OnProgress, Progress, Rebuild};
+pub use indexing::{DamagedShard, IndexOrigin, OnProgress, Progress, Rebuild};
 pub use loader::Loader;
 pub use options::{LoaderOptions, OnError, Prefetch, WINDOW_BYTES_DEFAULT};
 pub use pattern::{NAMES_MAX, expand};

@@ -18,7 +18,8 @@ pub enum OnError {
     /// The batch fails. Asking again tries the same batch again.
     #[default]
     Raise,
-    /// It is left out: that batch is shorter, the number of steps stays.
+    /// It is left out: that batch is shorter, the number of steps stays. No batch is empty: one of which
+    /// every sample is bad has a substitute for the first.
     Skip,
     /// The next good sample of its window takes its place, the same one on every rank and in every run; it
     /// comes twice in that epoch.

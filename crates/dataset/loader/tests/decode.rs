@@ -201,6 +201,7 @@ fn random_cuts_are_the_same_on_any_ranks_and_after_a_resume() {
         .decoded(
             &[0],
             &[FieldDecoder::parse("png", "gray:random_crop=4,random_flip").unwrap()],
+            None,
         )
         .unwrap();
     let Column::Packed(packed) = &columns[0] else {

@@ -197,6 +197,25 @@ fn a_skipped_sample_shortens_its_batch_and_keeps_the_steps() {
 }
 
 #[test]
+fn no_batch_is_empty_although_all_of_its_samples_are_skipped() {
+    let node = TestNode::start();
+    let options = LoaderOptions {
+        on_error: OnError::Skip,
+        ..windowed(1)
+    };
+    let mut loader = damaged(&node).loader(options).unwrap();
+    let batches = rest(&mut loader);
+    assert_eq!(batches.len(), 40);
+    assert!(batches.iter().all(|batch| batch.len() == 1 && batch[0] != 25));
+    let bad = &loader.stats().bad[0];
+    let twice = usize::try_from(bad.substitute.unwrap()).unwrap();
+    assert_eq!(
+        batches.concat().iter().filter(|number| **number == twice).count(),
+        2
+    );
+}
+
+#[test]
 fn a_substitute_is_the_same_on_every_number_of_ranks() {
     let node = TestNode::start();
     let dataset = damaged(&node);

@@ -331,3 +331,34 @@ fn data_that_is_changed_added_removed_or_not_signed_is_refused_when_it_is_verifi
     }
     assert_eq!(folder(&by(&key)), Err(Kind::NotFound), "one too few");
 }
+
+#[test]
+fn a_damaged_shard_is_left_out_by_name_where_that_was_asked_for() {
+    let node = TestNode::start();
+    node.shards("set", &[10, 10, 10]);
+    let mut bytes = shard(10..20);
+    // A hole where the header of a member was.
+    let at = content_at(&bytes, "000015.bin") - 512;
+    bytes[at..at + 512].fill(0);
+    node.put("lake/set/01.tar", &bytes);
+    let open = |skip_damaged| {
+        let options = DatasetOptions {
+            skip_damaged,
+            ..DatasetOptions::default()
+        };
+        Dataset::open(&node.client, &["lake/set/"], options, None)
+    };
+    assert_eq!(open(false).unwrap_err().kind(), Kind::Corrupt);
+    for _ in 0..2 {
+        let dataset = open(true).unwrap();
+        assert_eq!(dataset.len(), 20);
+        // Whoever does not ask for it must not find an index that hides it.
+        assert_eq!(dataset.index_origin(), IndexOrigin::InMemory);
+        let [damaged] = dataset.damaged_shards() else {
+            panic!("{:?}", dataset.damaged_shards())
+        };
+        assert_eq!(damaged.shard, "lake/set/01.tar");
+        assert!(damaged.reason.contains("offset"), "{}", damaged.reason);
+    }
+    assert_eq!(open(false).unwrap_err().kind(), Kind::Corrupt);
+}

@@ -17,6 +17,8 @@ use super::state::{MixState, OrderState, STATE_VERSION, SourceState, check_versi
 pub const SOURCES_MAX: usize = 4096;
 /// Weights that are no whole numbers are scaled so that the largest becomes this.
 const WEIGHT_MAX: f64 = 4_294_967_296.0;
+/// Shares that differ by less are the same weights, written in another way (7 and 3, 0.7 and 0.3).
+const SHARE_TOLERANCE: f64 = 1e-6;
 
 /// End of an epoch of a mix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -168,11 +170,11 @@ impl Mix {
         }
     }
 
-    /// These datasets as they were mixed when the state was taken, whatever the options of this mix.
+    /// These datasets as they were mixed when the state was taken, whatever the seed of this mix.
     ///
     /// # Errors
     /// `Changed` if a dataset is another one, `Unsupported` if the state is of another version,
-    /// `InvalidInput` if it does not fit.
+    /// `InvalidInput` if it does not fit: other datasets, other weights, or another end of the epoch.
     pub fn resume(&self, state: &OrderState) -> Result<Self> {
         check_version(state.version)?;
         let Some(mix) = state
@@ -195,6 +197,7 @@ impl Mix {
                 "the weights of this state are damaged",
             ));
         }
+        self.check_mixed_alike(mix)?;
         let plans = state
             .sources
             .iter()
@@ -214,6 +217,44 @@ impl Mix {
         }
         Ok(resumed)
     }
+}
+
+impl Mix {
+    /// Refuses a state of other weights or of another end: the run that goes on would not be the one that
+    /// was asked for, and nobody would notice.
+    fn check_mixed_alike(&self, state: &MixState) -> Result<()> {
+        let advice = "resume with them as they were, or begin the next epoch without the state";
+        if state.stop != self.stop {
+            let message = format!("the epochs of this state's mix end in another way: {advice}");
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("state", format!("{:?}", state.stop))
+                .with("mix", format!("{:?}", self.stop)));
+        }
+        let (then, now) = (shares(&state.weights), shares(&self.weights));
+        let is_alike = |(then, now): (&f64, &f64)| (then - now).abs() <= SHARE_TOLERANCE;
+        if !then.iter().zip(&now).all(is_alike) {
+            let message = format!("this state is of a mix with other weights: {advice}");
+            return Err(Error::new(Kind::InvalidInput, message)
+                .with("state", percentages(&then))
+                .with("mix", percentages(&now)));
+        }
+        Ok(())
+    }
+}
+
+/// Weights as parts of 1.
+fn shares(weights: &[u64]) -> Vec<f64> {
+    let total: f64 = weights.iter().map(|weight| *weight as f64).sum();
+    weights.iter().map(|weight| *weight as f64 / total).collect()
+}
+
+/// The first shares, for a message.
+fn percentages(shares: &[f64]) -> String {
+    const SHOWN_MAX: usize = 16;
+    let shown = shares.iter().take(SHOWN_MAX);
+    let shown: Vec<String> = shown.map(|share| format!("{:.4} %", share * 100.0)).collect();
+    let more = if shares.len() > SHOWN_MAX { ", …" } else { "" };
+    format!("{}{more}", shown.join(", "))
 }
 
 /// Reads an epoch of a mix; fast as long as it moves on.

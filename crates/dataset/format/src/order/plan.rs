@@ -126,10 +126,18 @@ impl Plan {
     /// decoders use.
     #[must_use]
     pub fn sample_seed(&self, epoch: u64, position: u64) -> u64 {
-        self.epoch_key(epoch).derive(Purpose::Draw, 0).word(position)
+        sample_seed(self.options.seed, epoch, position)
     }
 
     pub(super) fn epoch_key(&self, epoch: u64) -> Key {
         Key::new(self.options.seed).derive(Purpose::Epoch, epoch)
     }
+}
+
+/// A random number for a place of an epoch: a position in it, or a sample where somebody else decides on the
+/// order.
+#[must_use]
+pub fn sample_seed(seed: u64, epoch: u64, place: u64) -> u64 {
+    let epoch = Key::new(seed).derive(Purpose::Epoch, epoch);
+    epoch.derive(Purpose::Draw, 0).word(place)
 }

@@ -316,7 +316,8 @@ impl TarScanner {
             let message =
                 "the archive stops in the middle of a member; it is damaged or was not uploaded whole";
             let error = Error::new(Kind::Corrupt, message).with("member", String::from_utf8_lossy(&name));
-            return Err(error.with("member_bytes", bytes).with("left_bytes", left_bytes));
+            let error = error.with("member_bytes", bytes).with("left_bytes", left_bytes);
+            return Err(error.with("offset", self.at));
         }
         let member = Member {
             name,
@@ -356,7 +357,7 @@ impl TarScanner {
         if self.at > self.archive_bytes {
             let message =
                 "the archive stops in the last block of a member; it is damaged or was not uploaded whole";
-            return Err(Error::new(Kind::Corrupt, message).with("archive_bytes", self.archive_bytes));
+            return Err(Error::new(Kind::Corrupt, message).with("offset", self.archive_bytes));
         }
         self.state = ScannerState::End { is_marked: false };
         Ok(())
@@ -370,7 +371,7 @@ impl TarScanner {
                 "the archive stops in the middle of a header; it is damaged or was not uploaded whole";
             (Kind::Corrupt, message)
         };
-        Error::new(kind, message).with("archive_bytes", self.archive_bytes)
+        Error::new(kind, message).with("offset", self.archive_bytes)
     }
 }
 

@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 use forebay_client::ItemRange;
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::index::ShardIndex;
+use forebay_dataset::index::{ShardIndex, ShardIndexBuilder, ShardIndexOptions};
 use forebay_dataset::mds::MdsHasher;
 use forebay_dataset::parquet::index_file;
 use forebay_dataset::scan::{ScanOptions, ShardScan};
 use forebay_dataset::shard::{Format, ShardRecord};
 
-use super::{Indexing, Progress, THREADS_MAX, borrowed};
+use super::{DamagedShard, Indexing, Progress, THREADS_MAX, borrowed};
 use crate::rows::tables::Table;
 use crate::source::ShardObject;
 
@@ -30,6 +30,8 @@ pub(super) struct Built {
     pub(super) shards: Vec<Option<ShardIndex>>,
     /// Encodings of fields, where the shards say so themselves.
     pub(super) encodings: BTreeMap<String, String>,
+    /// Shards that were left out: their parts have no samples.
+    pub(super) damaged: Vec<DamagedShard>,
 }
 
 /// Builds the parts of the shards with these numbers.
@@ -44,6 +46,7 @@ pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Built
         shards_done: AtomicU64::new(0),
         results: Mutex::new(Ok(indexing.shards.iter().map(|_| None).collect())),
         encodings: Mutex::default(),
+        damaged: Mutex::default(),
     };
     let threads = indexing
         .options
@@ -62,9 +65,12 @@ pub(super) fn shards(indexing: &Indexing<'_>, numbers: &[usize]) -> Result<Built
         .into_inner()
         .unwrap_or_else(PoisonError::into_inner)?;
     let encodings = build.encodings.into_inner();
+    let mut damaged = build.damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
+    damaged.sort_by(|one, other| one.shard.cmp(&other.shard));
     Ok(Built {
         shards,
         encodings: encodings.unwrap_or_else(PoisonError::into_inner),
+        damaged,
     })
 }
 
@@ -78,6 +84,7 @@ struct Build<'a> {
     shards_done: AtomicU64,
     results: Mutex<Result<Vec<Option<ShardIndex>>>>,
     encodings: Mutex<BTreeMap<String, String>>,
+    damaged: Mutex<Vec<DamagedShard>>,
 }
 
 impl Build<'_> {
@@ -86,7 +93,11 @@ impl Build<'_> {
             let Some(number) = self.numbers.get(self.next.fetch_add(1, Ordering::Relaxed)) else {
                 return;
             };
-            let built = self.shard(&self.indexing.shards[*number]);
+            let shard = &self.indexing.shards[*number];
+            let built = match self.shard(shard) {
+                Err(error) if self.may_do_without(&error) => Ok(self.without(shard, &error)),
+                built => built,
+            };
             let mut results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
             match (built, results.as_mut()) {
                 (Ok(shard), Ok(parts)) => parts[*number] = Some(shard),
@@ -97,6 +108,24 @@ impl Build<'_> {
                 (_, Err(_)) => {}
             }
         }
+    }
+
+    /// Returns whether a shard with this error may be left out: it is damaged, and that was asked for.
+    fn may_do_without(&self, error: &Error) -> bool {
+        self.indexing.options.skip_damaged && matches!(error.kind(), Kind::Corrupt | Kind::Checksum)
+    }
+
+    /// A part without samples, for a shard that is left out, which is named and counted.
+    fn without(&self, shard: &ShardObject, error: &Error) -> ShardIndex {
+        tracing::warn!(shard = %shard.name, %error, "a damaged shard is left out");
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.push(DamagedShard {
+            shard: shard.name.to_string(),
+            reason: error.to_string(),
+        });
+        let name = self.indexing.base.relative(&shard.name);
+        let record = ShardRecord::new(name, shard.format, shard.bytes).with_version(&shard.version);
+        ShardIndexBuilder::new(ShardIndexOptions::default()).finish(record)
     }
 
     fn shard(&self, shard: &ShardObject) -> Result<ShardIndex> {

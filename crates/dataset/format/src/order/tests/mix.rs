@@ -45,8 +45,9 @@ proptest! {
         let mut cursor = whole.cursor(epoch);
         let sequence: Vec<_> = (0..samples).map(|position| cursor.at(position).unwrap()).collect();
         prop_assert_eq!(cursor.at(samples), None);
-        let equal: Vec<(u64, f64)> = sources.iter().map(|(samples, _)| (*samples, 1.0)).collect();
-        let restarted = mix(&equal, Stop::Forever);
+        // The same weights, written in another way.
+        let scaled: Vec<(u64, f64)> = sources.iter().map(|(samples, weight)| (*samples, weight / 10.0)).collect();
+        let restarted = mix(&scaled, stop);
         for position in (0..=samples).step_by(7) {
             let state = OrderState::from_json(&whole.state(epoch, position).to_json()).unwrap();
             let mut cursor = restarted.resume(&state).unwrap().cursor(state.epoch);
@@ -133,6 +134,24 @@ fn fractions_as_weights_are_scaled_and_extreme_ones_still_come() {
     assert_eq!(mixed.given(1000), [700, 300]);
     let extreme = mix(&[(10, 1e-300), (10, 1e300)], Stop::AllExhausted);
     assert!(extreme.epoch_samples().unwrap() > 1 << 32);
+}
+
+#[test]
+fn a_state_of_other_weights_or_another_end_is_refused_with_both() {
+    let before = mix(&[(100, 7.0), (100, 3.0)], Stop::FirstExhausted);
+    let state = before.state(0, 10);
+    let other = mix(&[(100, 0.5), (100, 0.5)], Stop::FirstExhausted);
+    let error = other.resume(&state).unwrap_err();
+    assert_eq!(error.kind(), Kind::InvalidInput);
+    let text = error.to_string();
+    assert!(
+        text.contains("70.0000 %, 30.0000 %") && text.contains("50.0000 %"),
+        "{text}"
+    );
+    let endless = mix(&[(100, 0.7), (100, 0.3)], Stop::Forever);
+    assert_eq!(endless.resume(&state).unwrap_err().kind(), Kind::InvalidInput);
+    let same = mix(&[(100, 0.7), (100, 0.3)], Stop::FirstExhausted);
+    assert_eq!(same.resume(&state).unwrap().state(0, 10), state);
 }
 
 #[test]
