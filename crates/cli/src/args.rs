@@ -51,6 +51,10 @@ pub(crate) enum Command {
     Dataset(DatasetArgs),
     /// List, look into, verify, compare, export and remove steps of training runs
     Ckpt(CkptArgs),
+    /// Show the nodes of the cluster, as one of them sees them
+    Nodes(NodeArgs),
+    /// Make the keys of a cluster
+    Cluster(ClusterArgs),
     /// Show a bucket as a folder
     Mount(MountArgs),
     /// Unmount a folder, also one whose process is dead
@@ -123,6 +127,21 @@ pub(crate) struct SettingsArgs {
     /// How long a shutdown may take [env: FOREBAY_SHUTDOWN] [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) shutdown: Option<Period>,
+    /// Name of the cluster that this node is in [env: FOREBAY_CLUSTER]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cluster: Option<String>,
+    /// Where other nodes reach this one [env: FOREBAY_PEER] [default: 127.0.0.1:9002]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) peer: Option<String>,
+    /// A node to begin with, host:port or dns:name; may be given several times [env: FOREBAY_JOIN]
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    pub(crate) join: Vec<String>,
+    /// Share of the cached data that this node owns [env: FOREBAY_WEIGHT] [default: by RAM and NVMe tier]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) weight: Option<u32>,
+    /// Folder with the keys of the cluster, needed beyond loopback [env: FOREBAY_CLUSTER_KEYS]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cluster_keys: Option<PathBuf>,
     /// How log lines look: human or json [env: FOREBAY_LOG_FORMAT] [default: human]
     #[arg(long, value_name = "FORMAT", value_parser = log_format)]
     pub(crate) log_format: Option<LogFormat>,
@@ -132,6 +151,24 @@ pub(crate) struct SettingsArgs {
     /// A configuration file; see docs/reference/config.md
     #[arg(long, value_name = "FILE", env = "FOREBAY_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
+}
+
+/// Keys of a cluster.
+#[derive(Debug, Args)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    pub(crate) verb: ClusterVerb,
+}
+
+/// Verbs of `forebay cluster`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ClusterVerb {
+    /// Make the keys of a cluster in a new folder, and say what other hosts need
+    Init {
+        /// The folder
+        #[arg(value_name = "DIR", default_value = "forebay-cluster-keys")]
+        folder: PathBuf,
+    },
 }
 
 fn log_format(text: &str) -> Result<LogFormat, String> {

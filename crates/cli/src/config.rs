@@ -1,6 +1,6 @@
 //! `forebay config show`, and how flags, environment and file become options.
 
-use forebay_node::config::{Config, LogConfig, TlsConfig};
+use forebay_node::config::{ClusterConfig, Config, LogConfig, TlsConfig};
 use forebay_node::options::NodeOptions;
 
 use crate::args::{ConfigArgs, ConfigVerb, SettingsArgs};
@@ -47,6 +47,14 @@ fn layer(settings: SettingsArgs) -> Config {
             cert: settings.tls_cert,
             key: settings.tls_key,
             client_ca: settings.tls_client_ca,
+        },
+        cluster: ClusterConfig {
+            name: settings.cluster,
+            peer: settings.peer,
+            join: (!settings.join.is_empty()).then_some(settings.join),
+            weight: settings.weight,
+            keys: settings.cluster_keys,
+            silence: None,
         },
         log: LogConfig {
             format: settings.log_format,

@@ -15,6 +15,7 @@ mod blocking;
 mod bucket;
 mod cache;
 mod ckpt;
+mod cluster;
 mod config;
 mod dataset;
 mod docs;
@@ -23,6 +24,7 @@ mod embedded;
 mod exit;
 mod jobs;
 mod mount;
+mod nodes;
 mod objects;
 mod output;
 mod serve;
@@ -86,6 +88,8 @@ fn run_command(cli: Cli, output: Output, program: &str) -> Outcome {
             Command::Jobs(args) => jobs::run(args, output).await,
             Command::Dataset(args) => dataset::run(args, output).await,
             Command::Ckpt(args) => ckpt::run(args, output).await,
+            Command::Nodes(args) => nodes::run(&args, output).await,
+            Command::Cluster(args) => cluster::run(&args, output),
             Command::Mount(args) => mount::run(args, output).await,
             Command::Umount(args) => mount::unmount(&args),
             Command::Doctor(args) => doctor::run(args, output).await,

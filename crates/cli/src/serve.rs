@@ -100,6 +100,7 @@ fn addresses(node: &Node) -> serde_json::Value {
         "s3": node.s3_url(),
         "admin": node.admin_url(),
         "socket": node.socket(),
+        "peer": node.peer_addr().map(|addr| addr.to_string()),
         "data": node.options().data_dir,
         "pid": std::process::id(),
     })

@@ -31,9 +31,10 @@ pub(crate) async fn run(args: &NodeArgs, output: Output) -> Outcome {
         format!("{:.1} % without waiting for the lake", ratio * 100.0)
     });
     output.say(format!(
-        "served    {} from ram, {} from nvme, {} from the lake ({ratio})",
+        "served    {} from ram, {} from nvme, {} from other nodes, {} from the lake ({ratio})",
         format_bytes(served.ram_bytes),
         format_bytes(served.nvme_bytes),
+        format_bytes(served.peer_bytes),
         format_bytes(served.lake_bytes)
     ));
     output.say(format!("pinned    {}", format_bytes(status.pinned_bytes)));

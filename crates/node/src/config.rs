@@ -62,6 +62,9 @@ pub struct Config {
     /// Certificate of the endpoints.
     #[serde(default)]
     pub tls: TlsConfig,
+    /// Other nodes.
+    #[serde(default, skip_serializing_if = "ClusterConfig::is_empty")]
+    pub cluster: ClusterConfig,
     /// Logging.
     #[serde(default)]
     pub log: LogConfig,
@@ -92,6 +95,47 @@ pub struct TlsConfig {
     /// Authorities of client certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_ca: Option<PathBuf>,
+}
+
+/// `[cluster]`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Name of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Address at which other nodes reach this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peer: Option<String>,
+    /// Nodes to begin with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub join: Option<Vec<String>>,
+    /// Share of the stripes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Folder with the keys of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keys: Option<PathBuf>,
+    /// Silence of a peer after which the next source is asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silence: Option<Period>,
+}
+
+impl ClusterConfig {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn over(self, below: Self) -> Self {
+        Self {
+            name: self.name.or(below.name),
+            peer: self.peer.or(below.peer),
+            join: self.join.or(below.join),
+            weight: self.weight.or(below.weight),
+            keys: self.keys.or(below.keys),
+            silence: self.silence.or(below.silence),
+        }
+    }
 }
 
 /// `[log]`.
@@ -325,6 +369,7 @@ impl Config {
                 key: self.tls.key.or(below.tls.key),
                 client_ca: self.tls.client_ca.or(below.tls.client_ca),
             },
+            cluster: self.cluster.over(below.cluster),
             log: LogConfig {
                 format: self.log.format.or(below.log.format),
                 filter: self.log.filter.or(below.log.filter),

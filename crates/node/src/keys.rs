@@ -119,7 +119,7 @@ impl KeyFile {
 
 const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension(format!("toml.{}.tmp", std::process::id()));
     let written = (|| {
         let mut file = fs::OpenOptions::new()
@@ -149,15 +149,21 @@ fn warn_if_others_can_read(path: &Path) {
     }
 }
 
-/// Random characters of an alphabet of 32 or 64, so that each byte gives one without bias.
-fn random_text(characters: usize, alphabet: &[u8]) -> Result<String> {
-    debug_assert!(256 % alphabet.len() == 0);
-    let mut bytes = vec![0u8; characters];
+/// Bytes of the kernel's random source.
+pub(crate) fn random_bytes(count: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0u8; count];
     let mut filled = 0;
     while filled < bytes.len() {
         filled += rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
             .map_err(|why| Error::io("the kernel gives no random bytes", why.into()))?;
     }
+    Ok(bytes)
+}
+
+/// Random characters of an alphabet of 32 or 64, so that each byte gives one without bias.
+fn random_text(characters: usize, alphabet: &[u8]) -> Result<String> {
+    debug_assert!(256 % alphabet.len() == 0);
+    let bytes = random_bytes(characters)?;
     Ok(bytes
         .iter()
         .map(|byte| char::from(alphabet[usize::from(*byte) % alphabet.len()]))

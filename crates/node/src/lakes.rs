@@ -210,6 +210,14 @@ impl WatchedLake {
         }
     }
 
+    /// The lake for documents of the node, and whether a conditional create has exactly one winner there.
+    pub(crate) fn for_documents(&self) -> (Arc<dyn Lake>, bool) {
+        (
+            Arc::clone(&self.lake),
+            self.health.read().promises.conditional_create,
+        )
+    }
+
     /// Its counters, for metrics.
     pub(crate) fn snapshot(&self) -> LakeSnapshot {
         let counts = self.counters.snapshot();

@@ -17,6 +17,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod cluster;
 pub mod config;
 mod embedded;
 pub mod keys;
@@ -32,6 +33,7 @@ mod services;
 mod socket;
 pub mod value;
 
+pub use cluster::make_cluster_keys;
 pub use embedded::{EmbeddedNode, EmbeddedOptions};
 pub use forebay_checkpoint_node::SaveStats;
 pub use forebay_ipc::IpcStats;

@@ -23,6 +23,7 @@ use forebay_s3::{Access, AccessKey, AccessKeys, Buckets, S3Edge, S3Options};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::cluster::{NodeCluster, PeerPort};
 use crate::config::KeyAccess;
 use crate::keys::{KeyFile, NeedsAccessKey};
 use crate::lakes::{self, WatchedLake};
@@ -51,6 +52,7 @@ pub struct Node {
     services: Arc<Services>,
     s3_addr: Option<SocketAddr>,
     admin_addr: Option<SocketAddr>,
+    peer_addr: Option<SocketAddr>,
     key_file: KeyFile,
     tasks: JoinSet<Result<()>>,
     ready: watch::Receiver<bool>,
@@ -78,6 +80,8 @@ impl Node {
             s3.as_ref().map(|s3| s3.addr),
             admin.as_ref().map(|admin| admin.addr),
         );
+        let port = PeerPort::bind(&options, &clock).await?;
+        let peer_addr = port.as_ref().map(|port| port.addr);
         let access = socket::access(&options);
         let socket = socket::open(&options, &access)?;
         let lakes = lakes::open_all(&options).await?;
@@ -101,18 +105,20 @@ impl Node {
             tasks.spawn(socket::serve(Arc::clone(&services), listener));
         }
         let keys = Arc::new(access_keys(&services.options.keys, &key_file));
-        if is_answered {
-            open_engine(&services, Arc::clone(&keys))?;
+        let mut waiting = Some(EngineParts { keys, port });
+        if let Some(parts) = waiting.take_if(|_| is_answered) {
+            open_engine(&services, parts).await?;
             ready_sender.send_replace(true);
         }
         let s3 = s3.map(|s3| s3.listener);
-        tasks.spawn(serve_s3(Arc::clone(&services), s3, keys, ready_sender));
+        tasks.spawn(serve_s3(Arc::clone(&services), s3, waiting, ready_sender));
         tasks.spawn(watch_lakes(Arc::clone(&services)));
         tasks.spawn(resume_saves(Arc::clone(&services), left_behind, ready.clone()));
         Ok(Self {
             services,
             s3_addr,
             admin_addr,
+            peer_addr,
             key_file,
             tasks,
             ready,
@@ -129,6 +135,12 @@ impl Node {
     #[must_use]
     pub fn admin_url(&self) -> Option<String> {
         self.admin_addr.map(|addr| url(addr, self.options()))
+    }
+
+    /// Address at which other nodes reach this one, if it is in a cluster.
+    #[must_use]
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer_addr
     }
 
     /// URLs of the endpoints that other machines can reach and whose traffic is not encrypted.
@@ -207,6 +219,9 @@ impl Node {
     /// reservoir gets what is left of the time, but always a moment to write down what it has.
     pub async fn shutdown(mut self, deadline: Duration) {
         let began = self.services.clock.monotonic();
+        if let Some(cluster) = self.services.cluster.get() {
+            cluster.leave().await;
+        }
         self.services.stop.cancel();
         let tasks = &mut self.tasks;
         let drained = async {
@@ -225,6 +240,9 @@ impl Node {
             );
             self.tasks.shutdown().await;
         }
+        if let Some(cluster) = self.services.cluster.get() {
+            cluster.end();
+        }
         self.services.saves.say_what_is_left();
         let left = deadline.saturating_sub(self.services.clock.monotonic().saturating_sub(began));
         self.services.reservoir.shutdown(left.max(LAST_MOMENT)).await;
@@ -235,10 +253,10 @@ impl Node {
 async fn serve_s3(
     services: Arc<Services>,
     mut listener: Option<Listener>,
-    keys: Arc<AccessKeys>,
+    waiting: Option<EngineParts>,
     ready: watch::Sender<bool>,
 ) -> Result<()> {
-    if services.readiness.serving().is_none() {
+    if let Some(parts) = waiting {
         let asking = lakes::ask_until_answered(&services.lakes);
         tokio::pin!(asking);
         loop {
@@ -248,7 +266,7 @@ async fn serve_s3(
                 () = answer_busy(listener.as_mut()) => {}
             }
         }
-        open_engine(&services, keys)?;
+        open_engine(&services, parts).await?;
     }
     ready.send_replace(true);
     let (Some(serving), Some(listener)) = (services.readiness.serving(), listener) else {
@@ -266,8 +284,21 @@ async fn answer_busy(listener: Option<&mut Listener>) {
     }
 }
 
-/// Makes the engine and the S3 edge; the lakes have said what they can do.
-fn open_engine(services: &Services, keys: Arc<AccessKeys>) -> Result<()> {
+/// The parts of the engine and the S3 edge that are there before the lakes have answered.
+struct EngineParts {
+    keys: Arc<AccessKeys>,
+    /// The port for peers, if the node is in a cluster.
+    port: Option<PeerPort>,
+}
+
+/// Joins the cluster, if there is one, and makes the engine and the S3 edge; the lakes have said what they can do.
+async fn open_engine(services: &Services, parts: EngineParts) -> Result<()> {
+    let EngineParts { keys, port } = parts;
+    if let Some(port) = port {
+        let cluster = NodeCluster::join(services, port).await?;
+        services.cluster.get_or_init(|| cluster);
+    }
+    let sources = services.cluster.get().map(NodeCluster::sources);
     let options = &services.options;
     let mapped = |name| {
         services
@@ -294,7 +325,7 @@ fn open_engine(services: &Services, keys: Arc<AccessKeys>) -> Result<()> {
         consistency: options.consistency,
         buckets: buckets.collect(),
         metadata_entries_max: METADATA_ENTRIES_MAX,
-        sources: Arc::new(LakeSources),
+        sources: sources.unwrap_or_else(|| Arc::new(LakeSources)),
         derived: vec![Arc::new(StepViews::default())],
         reservoir: Arc::clone(&services.reservoir),
         clock: Arc::clone(&services.clock),

@@ -18,12 +18,14 @@ use crate::lake_url::LakeUrl;
 use crate::machine::Machine;
 use crate::value::{Freshness, Period, Size, Uid};
 
+mod cluster;
 mod endpoint;
 mod ipc;
 
 #[cfg(test)]
 mod tests;
 
+pub use cluster::ClusterSettings;
 pub use forebay_ipc::SocketSetting;
 pub use ipc::{IpcOptions, STAGING_BYTES_MIN};
 
@@ -60,6 +62,8 @@ pub struct NodeOptions {
     pub admin_addr: Option<SocketAddr>,
     /// Limits and socket for clients on this host.
     pub ipc: IpcOptions,
+    /// The cluster, if the node is in one.
+    pub cluster: Option<ClusterSettings>,
     /// Certificate of both endpoints; `None` is plain HTTP.
     pub tls: Option<TlsFiles>,
     /// The host name of the S3 endpoint, in front of which stand the names of buckets.
@@ -203,13 +207,15 @@ impl NodeOptions {
         let ram_default = RAM_BYTES_DEFAULT_MAX.min(machine.memory_bytes / 4);
         let ram_bytes = budget("ram", config.ram, ram_default, RAM_BYTES_MIN)?;
         let ipc = IpcOptions::resolve(&config, ram_bytes, machine.disk_bytes)?;
+        let nvme_bytes = nvme_budget(config.nvme, machine)?;
         Ok(Self {
             lake,
             lake_origin,
             self_test: SelfTest::Full,
             data_is_kept: true,
             ram_bytes,
-            nvme_bytes: nvme_budget(config.nvme, machine)?,
+            nvme_bytes,
+            cluster: ClusterSettings::resolve(config.cluster, ram_bytes + nvme_bytes)?,
             data_dir,
             s3_addr,
             admin_addr,
@@ -247,6 +253,11 @@ impl NodeOptions {
             region: Some(self.region.clone()),
             consistency: Some(Freshness(self.consistency)),
             shutdown: Some(Period(self.shutdown_deadline)),
+            cluster: self
+                .cluster
+                .as_ref()
+                .map(ClusterSettings::to_config)
+                .unwrap_or_default(),
             log: LogConfig {
                 format: Some(self.log.format),
                 filter: Some(self.log.filter.clone()),

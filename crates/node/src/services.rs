@@ -4,7 +4,7 @@
 //! lake has answered (what they may promise depends on the answer). Until then the node is up but not ready.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_admin::jobs::Jobs;
@@ -18,6 +18,7 @@ use forebay_reservoir::{Reservoir, ReservoirOptions, Staging};
 use forebay_s3::{RequestEnd, S3Observer};
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::NodeCluster;
 use crate::lakes::WatchedLake;
 use crate::options::NodeOptions;
 use crate::readiness::Readiness;
@@ -49,6 +50,8 @@ pub(crate) struct Services {
     /// Path of the socket, if there is one.
     pub(crate) socket: Option<PathBuf>,
     pub(crate) readiness: Arc<Readiness>,
+    /// The cluster, once it was joined.
+    pub(crate) cluster: OnceLock<NodeCluster>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -102,6 +105,7 @@ impl Services {
             s3_url,
             socket,
             readiness,
+            cluster: OnceLock::new(),
             stop,
             options,
         })

@@ -65,7 +65,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "forebay-engine",
         &["forebay-core", "forebay-lake", "forebay-reservoir"],
     ),
-    ("forebay-cluster", &["forebay-core", "forebay-reservoir"]),
+    (
+        "forebay-cluster",
+        &["forebay-core", "forebay-net", "forebay-reservoir"],
+    ),
     (
         "forebay-s3",
         &["forebay-core", "forebay-net", "forebay-wire", "forebay-engine"],
@@ -114,6 +117,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "forebay-net",
             "forebay-ipc",
             "forebay-checkpoint-node",
+            "forebay-cluster",
             "forebay-lake",
             "forebay-reservoir",
             "forebay-engine",

@@ -52,14 +52,19 @@ impl Connector {
     /// Connects within ten seconds. In memory the host is only the name that the certificate must have.
     /// Cancel-safe: dropped, it closes what it had opened.
     pub async fn connect(&self, host: &str, port: u16) -> Result<Stream> {
-        let connected = tokio::time::timeout(CONNECT_TIME_MAX, self.open(host, port)).await;
+        self.connect_as(host, port, host).await
+    }
+
+    /// As [`Self::connect`], where the certificate must have another name than the address: that of a node, say.
+    pub async fn connect_as(&self, host: &str, port: u16, name: &str) -> Result<Stream> {
+        let connected = tokio::time::timeout(CONNECT_TIME_MAX, self.open(host, port, name)).await;
         let late = || Err(Error::new(Kind::Timeout, "nobody answers here in time"));
         connected
             .unwrap_or_else(|_| late())
             .map_err(|error| error.with("host", host).with("port", port))
     }
 
-    async fn open(&self, host: &str, port: u16) -> Result<Stream> {
+    async fn open(&self, host: &str, port: u16, name: &str) -> Result<Stream> {
         let transport = self
             .dial(host, port)
             .await
@@ -68,7 +73,7 @@ impl Connector {
             return Ok(Stream::plain(transport));
         };
         let connector = TlsConnector::from(Arc::clone(config));
-        match connector.connect(server_name(host)?, transport).await {
+        match connector.connect(server_name(name)?, transport).await {
             Ok(stream) => Ok(Stream::tls(stream.into())),
             Err(why) => Err(explain(&why).unwrap_or_else(|| {
                 let message = "the connection broke while TLS began; is this the port of a node?";

@@ -79,10 +79,39 @@ pub struct Served {
     pub ram_bytes: u64,
     /// From NVMe.
     pub nvme_bytes: u64,
+    /// From other nodes, for a reader that waited.
+    pub peer_bytes: u64,
     /// From the lake, for a reader that waited.
     pub lake_bytes: u64,
     /// The share that did not wait for the lake, 0 to 1; absent before the first read.
     pub hit_ratio: Option<f64>,
+}
+
+/// A node of the cluster, as the one that answers sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClusterNode {
+    /// Its id.
+    pub id: String,
+    /// True for the node that answers.
+    pub is_self: bool,
+    /// Where other nodes reach it.
+    pub peer: String,
+    /// `serving` or `leaving`.
+    pub state: String,
+    /// Its share of the stripes, against the weights of the others.
+    pub weight: u32,
+    /// The number of its start.
+    pub incarnation: u64,
+    /// Version that it speaks between nodes.
+    pub wire: u32,
+    /// True if it has failed since it last answered, and is passed by but for a probe now and then.
+    pub is_passed_by: bool,
+    /// Bytes of blocks that it sent to the node that answers.
+    pub received_bytes: u64,
+    /// Bytes of blocks that the node that answers sent to it.
+    pub sent_bytes: u64,
+    /// Requests to it that did not get what they asked for.
+    pub fallbacks: u64,
 }
 
 /// One lake.

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::jobs::Jobs;
 use crate::metrics::{Metrics, Snapshot};
-use crate::routes::{buckets, cache, config, health, saves, status};
+use crate::routes::{buckets, cache, config, health, nodes, saves, status};
 
 mod answer;
 pub mod api;
@@ -48,6 +48,8 @@ pub trait Administered: Send + Sync + 'static {
     fn why_not_ready(&self) -> Option<String>;
     /// The status page.
     fn status(&self) -> api::Status;
+    /// The nodes of the cluster; none if the node is in no cluster.
+    fn nodes(&self) -> Vec<api::ClusterNode>;
     /// All counters at this moment.
     fn snapshot(&self) -> Snapshot;
     /// The effective configuration without secrets, keys as in `forebay.toml`.
@@ -82,6 +84,7 @@ pub fn router(node: Arc<dyn Administered>, protection: Protection) -> Router {
         .route("/metrics", get(health::metrics))
         .route("/openapi.json", get(openapi::serve))
         .route("/v1/status", get(status::show))
+        .route("/v1/nodes", get(nodes::list))
         .route("/v1/config", get(config::show))
         .route("/v1/buckets", get(buckets::list).post(buckets::create))
         .route("/v1/cache/{verb}", post(cache::start))

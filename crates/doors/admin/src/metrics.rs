@@ -93,6 +93,8 @@ pub struct Snapshot {
     pub nvme_budget_bytes: u64,
     /// Lakes, each under its URL.
     pub lakes: Vec<LakeSnapshot>,
+    /// The cluster, if the node is in one.
+    pub cluster: ClusterSnapshot,
     /// Jobs at work.
     pub jobs_running: u64,
     /// Log lines dropped because nobody took them.
@@ -101,6 +103,19 @@ pub struct Snapshot {
     pub uptime: Duration,
     /// True if the node is ready.
     pub ready: bool,
+}
+
+/// Traffic between nodes.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterSnapshot {
+    /// Nodes that are seen, this one included; 0 without a cluster.
+    pub nodes: u64,
+    /// Bytes of blocks that peers sent.
+    pub received_bytes: u64,
+    /// Bytes of blocks that were sent to peers.
+    pub sent_bytes: u64,
+    /// Requests to peers that did not get what they asked for, by reason.
+    pub fallbacks: Vec<(&'static str, u64)>,
 }
 
 /// Requests to one lake.
@@ -189,6 +204,14 @@ const READS: &[Read] = reads! {
         = |s| by("source", [("ram", s.reservoir.served_ram_bytes), ("nvme", s.reservoir.served_nvme_bytes), ("peer", s.reservoir.served_peer_bytes), ("lake", s.reservoir.served_lake_bytes)]);
     Counter "fetched" "bytes" "reason=demand|read_ahead" "Bytes that the cache asked from the lake, by why."
         = |s| by("reason", [("demand", s.reservoir.fetched_demand_bytes), ("read_ahead", s.reservoir.fetched_read_ahead_bytes)]);
+    Gauge "cluster_nodes" "" "" "Nodes of the cluster that this one sees, itself included; 0 without a cluster."
+        = |s| one(s.cluster.nodes);
+    Counter "peer_received" "bytes" "" "Bytes of blocks that other nodes sent to this one."
+        = |s| one(s.cluster.received_bytes);
+    Counter "peer_sent" "bytes" "" "Bytes of blocks that this node sent to others."
+        = |s| one(s.cluster.sent_bytes);
+    Counter "peer_fallbacks" "" "reason=unreachable|silent|damaged|failed|refused|not_shared" "Requests to other nodes that did not get what they asked for, by why; the next node or the lake was asked."
+        = |s| s.cluster.fallbacks.iter().map(|(reason, count)| (vec![("reason", (*reason).to_owned())], *count)).collect();
     Gauge "tier_used" "bytes" "tier=ram|nvme" "Bytes of page data in a tier."
         = |s| by("tier", [("ram", s.reservoir.ram_used_bytes), ("nvme", s.reservoir.nvme_used_bytes)]);
     Gauge "tier_budget" "bytes" "tier=ram|nvme" "The most that a tier may hold."

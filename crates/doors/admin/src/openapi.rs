@@ -3,7 +3,7 @@
 use axum::Json;
 use utoipa::OpenApi;
 
-use crate::routes::{buckets, cache, config, health, jobs, saves, status};
+use crate::routes::{buckets, cache, config, health, jobs, nodes, saves, status};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -16,6 +16,7 @@ use crate::routes::{buckets, cache, config, health, jobs, saves, status};
         health::readyz,
         health::metrics,
         status::show,
+        nodes::list,
         config::show,
         buckets::list,
         buckets::create,

@@ -12,6 +12,7 @@ pub(crate) mod cache;
 pub(crate) mod config;
 pub(crate) mod health;
 pub(crate) mod jobs;
+pub(crate) mod nodes;
 pub(crate) mod saves;
 pub(crate) mod status;
 

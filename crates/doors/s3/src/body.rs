@@ -295,6 +295,7 @@ mod tests {
                         start,
                         bytes: Bytes::from_static(bytes),
                         tier: Tier::Ram,
+                        checksums: forebay_reservoir::BlockChecksums::new(),
                     };
                     start += bytes.len() as u64;
                     piece

@@ -33,6 +33,8 @@ pub struct RequestEnd {
     pub ram_bytes: u64,
     /// from NVMe,
     pub nvme_bytes: u64,
+    /// from other nodes,
+    pub peer_bytes: u64,
     /// from the lake.
     pub lake_bytes: u64,
     /// From the request's head to the end of the answer's body.
@@ -53,6 +55,7 @@ pub(crate) struct RequestContext {
     bytes_in: AtomicU64,
     ram_bytes: AtomicU64,
     nvme_bytes: AtomicU64,
+    peer_bytes: AtomicU64,
     lake_bytes: AtomicU64,
     notes: Mutex<RequestNotes>,
     observer: Option<Arc<dyn S3Observer>>,
@@ -122,6 +125,7 @@ impl RequestContext {
             bytes_in: AtomicU64::new(0),
             ram_bytes: AtomicU64::new(0),
             nvme_bytes: AtomicU64::new(0),
+            peer_bytes: AtomicU64::new(0),
             lake_bytes: AtomicU64::new(0),
             notes: Mutex::new(RequestNotes::default()),
             observer,
@@ -166,7 +170,8 @@ impl RequestContext {
         let counter = match tier {
             Tier::Ram => &self.ram_bytes,
             Tier::Nvme => &self.nvme_bytes,
-            Tier::Peer | Tier::Lake => &self.lake_bytes,
+            Tier::Peer => &self.peer_bytes,
+            Tier::Lake => &self.lake_bytes,
         };
         counter.fetch_add(bytes as u64, Ordering::Relaxed);
     }
@@ -191,6 +196,7 @@ impl RequestContext {
             bytes_out,
             ram_bytes: self.ram_bytes.load(Ordering::Relaxed),
             nvme_bytes: self.nvme_bytes.load(Ordering::Relaxed),
+            peer_bytes: self.peer_bytes.load(Ordering::Relaxed),
             lake_bytes: self.lake_bytes.load(Ordering::Relaxed),
             duration: self.started.elapsed(),
         };
@@ -215,6 +221,7 @@ impl RequestContext {
             bytes_in = end.bytes_in,
             ram_bytes = end.ram_bytes,
             nvme_bytes = end.nvme_bytes,
+            peer_bytes = end.peer_bytes,
             lake_bytes = end.lake_bytes,
             // Whole microseconds: a log is read by people.
             duration_ms = (end.duration.as_secs_f64() * 1e6).round() / 1e3,

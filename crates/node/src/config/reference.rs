@@ -101,6 +101,18 @@ pub const SETTINGS: &[Setting] = settings! {
         "PEM file with its private key, not encrypted.";
     "tls.client_ca", "FOREBAY_TLS_CLIENT_CA", Text, "none",
         "PEM file with the authorities of client certificates; where it is set, nobody connects to the S3 endpoint or the admin API without one.";
+    "cluster.name", "FOREBAY_CLUSTER", Text, "none: the node is alone",
+        "Name of the cluster: nodes of one name, one lake and the same keys share what they have cached. Lower case letters, digits and `-`.";
+    "cluster.peer", "FOREBAY_PEER", Text, "127.0.0.1:9002",
+        "Address at which other nodes reach this one, by TCP and UDP on one port number; port 0 takes a free one. Anywhere but on loopback it needs `cluster.keys`.";
+    "cluster.join", "FOREBAY_JOIN", List, "none: the first node joins nobody",
+        "Nodes to begin with, as `host:port`, or `dns:name[:port]` for all addresses of a name, which is asked again every minute.";
+    "cluster.weight", "FOREBAY_WEIGHT", Number, "16 for each GiB of `ram` and `nvme` together",
+        "Share of the cached data that this node owns, against the weights of the others.";
+    "cluster.keys", "FOREBAY_CLUSTER_KEYS", Text, "none: loopback only",
+        "Folder with the keys of the cluster, made by `forebay cluster init`. With it nodes speak TLS to each other and know each other by certificate.";
+    "cluster.silence", "FOREBAY_PEER_SILENCE", Text, "500ms",
+        "Silence of another node after which a reader asks the next one, then the lake. A node that waits for the lake is not silent.";
     "log.format", "FOREBAY_LOG_FORMAT", Text, "human",
         "`human` or `json`.";
     "log.filter", "FOREBAY_LOG", Text, "info",

@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_admin::jobs::Jobs;
-use forebay_admin::metrics::{Metrics, Snapshot};
+use forebay_admin::metrics::{ClusterSnapshot, Metrics, Snapshot};
 use forebay_admin::{Administered, api};
 use forebay_checkpoint_node::Saves;
+use forebay_cluster::FallbackReason;
 use forebay_core::Result;
 use forebay_engine::Engine;
 use forebay_s3::InFlight;
 
 use super::Services;
+use crate::cluster::NodeCluster;
 use crate::logging;
 
 impl Administered for Services {
@@ -43,6 +45,10 @@ impl Administered for Services {
         self.options.limits.warm_parallel_max
     }
 
+    fn nodes(&self) -> Vec<api::ClusterNode> {
+        self.cluster.get().map(nodes_of).unwrap_or_default()
+    }
+
     fn snapshot(&self) -> Snapshot {
         Snapshot {
             reservoir: self.reservoir.stats(),
@@ -51,6 +57,7 @@ impl Administered for Services {
             ram_budget_bytes: self.options.ram_bytes,
             nvme_budget_bytes: self.options.nvme_bytes,
             lakes: self.lakes.iter().map(|lake| lake.snapshot()).collect(),
+            cluster: self.cluster.get().map(cluster_snapshot).unwrap_or_default(),
             jobs_running: self.jobs.running() as u64,
             log_lines_dropped: logging::dropped_lines(),
             uptime: self.uptime(),
@@ -93,6 +100,7 @@ impl Administered for Services {
             served: api::Served {
                 ram_bytes: stats.served_ram_bytes,
                 nvme_bytes: stats.served_nvme_bytes,
+                peer_bytes: stats.served_peer_bytes,
                 lake_bytes: stats.served_lake_bytes,
                 hit_ratio: (served > 0).then(|| from_cache as f64 / served as f64),
             },
@@ -124,5 +132,39 @@ impl Administered for Services {
 impl Services {
     fn uptime(&self) -> Duration {
         self.clock.monotonic().saturating_sub(self.started)
+    }
+}
+
+/// The members that the node sees, each with what was counted about it.
+fn nodes_of(node: &NodeCluster) -> Vec<api::ClusterNode> {
+    let stats = node.cluster.peer_stats();
+    let view = node.cluster.membership().view();
+    let members = view.members().iter().map(|member| {
+        let counted = stats.iter().find(|peer| peer.id == member.id);
+        api::ClusterNode {
+            id: member.id.to_string(),
+            is_self: member.id == node.own(),
+            peer: member.addr.to_string(),
+            state: member.state.as_str().to_owned(),
+            weight: member.weight,
+            incarnation: member.incarnation,
+            wire: member.wire,
+            is_passed_by: counted.is_some_and(|peer| peer.is_passed_by),
+            received_bytes: counted.map_or(0, |peer| peer.received_bytes),
+            sent_bytes: counted.map_or(0, |peer| peer.sent_bytes),
+            fallbacks: counted.map_or(0, |peer| peer.fallbacks),
+        }
+    });
+    members.collect()
+}
+
+fn cluster_snapshot(node: &NodeCluster) -> ClusterSnapshot {
+    let stats = node.cluster.stats();
+    let reasons = FallbackReason::ALL.iter().map(|reason| reason.as_str());
+    ClusterSnapshot {
+        nodes: node.cluster.membership().view().members().len() as u64,
+        received_bytes: stats.received_bytes,
+        sent_bytes: stats.sent_bytes,
+        fallbacks: reasons.zip(stats.fallbacks).collect(),
     }
 }

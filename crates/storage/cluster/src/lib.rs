@@ -4,7 +4,11 @@
 //! Gossip says who is there ([`Gossip`]); a pure function of that view says who owns a stripe
 //! ([`placement`]). What must not fork is decided by create-only writes to the lake, never by gossip.
 //!
-//! Read in this order: [`Member`], [`placement`], [`Membership`], [`Gossip`].
+//! A miss is asked of the owner of the stripe, then of the next, then of the lake (`source.rs`); a request of a
+//! peer is answered from this node's own tiers or its own read of the lake, and never forwarded (`server.rs`).
+//!
+//! Read in this order: [`Member`], [`placement`], [`Membership`], [`Gossip`], `protocol.rs`, `source.rs`,
+//! `peers.rs`, `server.rs`.
 //!
 //! ```
 //! use forebay_cluster::{Member, NodeId, placement};
@@ -17,13 +21,26 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod breaker;
+mod cluster;
 mod gossip;
+mod meaning;
 mod member;
 mod membership;
+mod peers;
 pub mod placement;
+mod protocol;
+mod server;
+mod source;
 mod tagged_socket;
+mod who;
 
+pub use cluster::{Cluster, ClusterOptions, ClusterStats};
 pub use gossip::{Gossip, GossipOptions};
+pub use meaning::BucketMeaning;
 pub use member::{Member, MemberState, NodeId, WEIGHT_MAX, WIRE_VERSION};
 pub use membership::{FixedMembers, Membership, View};
+pub use peers::{Dial, FallbackReason, PeerStats};
+pub use server::{PeerStore, SharedBucket, serve_peers};
 pub use tagged_socket::GossipKey;
+pub use who::who_answers;

@@ -321,6 +321,12 @@ impl Engine {
         Ok(())
     }
 
+    /// The lake of a bucket, and who may map its bytes: for whoever answers other nodes.
+    pub fn shared_bucket(&self, name: &BucketName) -> Result<(BucketLake, TrustDomain)> {
+        let bucket = self.buckets.open(name)?;
+        Ok((bucket.shared.clone(), bucket.domain))
+    }
+
     /// `NotFound` if it is not there.
     pub async fn head_bucket(&self, name: &BucketName) -> Result<()> {
         self.buckets.existing(name).await.map(|_| ())

@@ -65,9 +65,71 @@ impl FillRequest {
         }
     }
 
-    /// A request for the same object from the same source, for fills that begin now.
-    pub(crate) fn again(&self, priority: Priority) -> Self {
-        Self::new(&self.object, &self.source, priority)
+    /// A request for the bytes from `at` on, for fills that begin now, and the end of what its source gives.
+    pub(crate) fn at(&self, at: u64, priority: Priority) -> (Self, u64) {
+        let route = self.source.route(&self.object, at).filter(|route| route.end > at);
+        let (source, end) = match &route {
+            Some(route) => (&route.source, route.end),
+            None => (&self.source, u64::MAX),
+        };
+        let request = Self {
+            object: Arc::clone(&self.object),
+            control: FillControl::new(source, priority),
+            source: Arc::clone(&self.source),
+        };
+        (request, end)
+    }
+}
+
+/// Claims on their way to the filler, each run of them with the source that gives its bytes.
+pub(crate) struct RoutedClaims<'a> {
+    filler: &'a Filler,
+    request: &'a FillRequest,
+    priority: Priority,
+    /// The request of the claims below, and the end of its route.
+    current: Option<(FillRequest, u64)>,
+    claims: Vec<PageClaim>,
+}
+
+impl<'a> RoutedClaims<'a> {
+    /// No claims yet.
+    pub(crate) fn new(filler: &'a Filler, request: &'a FillRequest, priority: Priority) -> Self {
+        Self {
+            filler,
+            request,
+            priority,
+            current: None,
+            claims: Vec::new(),
+        }
+    }
+
+    /// The control of a fill of the bytes at `at`, which lie behind those before.
+    pub(crate) fn control(&mut self, at: u64) -> FillControl {
+        if self.current.as_ref().is_none_or(|(_, end)| at >= *end) {
+            self.hand_over();
+            self.current = Some(self.request.at(at, self.priority));
+        }
+        let current = self.current.as_ref();
+        current.map_or_else(
+            || self.request.control.clone(),
+            |(request, _)| request.control.clone(),
+        )
+    }
+
+    /// Takes a claim that was made with the last control; it has memory.
+    pub(crate) fn push(&mut self, claim: PageClaim) {
+        self.claims.push(claim);
+    }
+
+    /// Starts the fills of all claims.
+    pub(crate) fn start(mut self) {
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        if let Some((request, _)) = &self.current {
+            self.filler.start(std::mem::take(&mut self.claims), request);
+        }
     }
 }
 

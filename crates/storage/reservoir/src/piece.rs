@@ -3,6 +3,10 @@
 use bytes::Bytes;
 use forebay_core::{Result, Tier};
 use futures::stream::BoxStream;
+use smallvec::SmallVec;
+
+/// The checksums of the blocks of a piece, which has at most four.
+pub type BlockChecksums = SmallVec<[u32; 4]>;
 
 /// A piece of an object, leased: the page behind `bytes` stays untouched until the last clone of it is
 /// dropped.
@@ -14,6 +18,9 @@ pub struct Piece {
     pub bytes: Bytes,
     /// The tier that they came from.
     pub tier: Tier,
+    /// CRC32C of each block that the piece has bytes of, as it was when the block first entered a node. Empty if
+    /// the piece begins inside a block, or went past the cache.
+    pub checksums: BlockChecksums,
 }
 
 /// The pieces of a read, in order, without gaps. An error ends the stream.

@@ -24,13 +24,13 @@ use forebay_core::{BLOCK_BYTES, BlockMask, ByteRange, Error, Kind, PAGE_BYTES, P
 use futures::StreamExt;
 use tokio::time::Instant;
 
-use crate::fill::FillRequest;
+use crate::fill::{FillRequest, RoutedClaims};
 use crate::index::EntryHandle;
-use crate::page::{InWindow, Page, PageClaim, Waited};
+use crate::page::{InWindow, Page, Waited};
 use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
 use crate::run::Run;
-use crate::{ObjectVersion, Piece, PieceStream, Priority, Source};
+use crate::{BlockChecksums, ObjectVersion, Piece, PieceStream, Priority, Source};
 
 use bypass::Bypass;
 pub(crate) use shared_fetch::SharedFetches;
@@ -71,6 +71,8 @@ struct Reading {
     run: Option<Arc<Run>>,
     bypass: Option<Bypass>,
     started: bool,
+    /// Bytes past the request are fetched if its reader looks sequential.
+    reads_ahead: bool,
     /// Set once it has waited for memory in vain: the next time it goes past the cache without delay.
     waited: bool,
     /// What it does when NVMe does not have yet what could make room.
@@ -103,6 +105,26 @@ impl Reservoir {
         range: ByteRange,
         source: &Arc<dyn Source>,
     ) -> PieceStream {
+        self.pieces(object, range, source, true)
+    }
+
+    /// As [`Self::read`], for a reader that looks ahead itself: nothing but the range is fetched.
+    pub fn read_exactly(
+        self: &Arc<Self>,
+        object: &ObjectVersion,
+        range: ByteRange,
+        source: &Arc<dyn Source>,
+    ) -> PieceStream {
+        self.pieces(object, range, source, false)
+    }
+
+    fn pieces(
+        self: &Arc<Self>,
+        object: &ObjectVersion,
+        range: ByteRange,
+        source: &Arc<dyn Source>,
+        reads_ahead: bool,
+    ) -> PieceStream {
         if range.end() > object.bytes {
             let error = Error::new(Kind::OutOfRange, "the range ends past the end of the object")
                 .with("range", range)
@@ -125,6 +147,7 @@ impl Reservoir {
             run: None,
             bypass: None,
             started: false,
+            reads_ahead,
             waited: false,
             shortage: Shortage::Wait,
             failures: 0,
@@ -148,11 +171,14 @@ impl Reservoir {
         if in_flight + range.len() > self.ram.budget_bytes() / WINDOW_SHARE {
             return;
         }
-        let request = request.again(Priority::ReadAhead);
-        let mut claims = Vec::new();
+        let mut claims = RoutedClaims::new(&self.filler, request, Priority::ReadAhead);
         for index in range.pages() {
             let page = self.ram.index.page(entry, index);
-            let Some(mut claim) = page.claim(wanted_blocks(index, range), &request.control) else {
+            let wanted = wanted_blocks(index, range);
+            if page.frame.present().contains(wanted) {
+                continue;
+            }
+            let Some(mut claim) = page.claim(wanted, &claims.control(index.start())) else {
                 continue;
             };
             if !self.ram.allocate_for(&mut claim, None, Shortage::Wait) {
@@ -162,7 +188,7 @@ impl Reservoir {
             }
             claims.push(claim);
         }
-        self.filler.start(claims, &request);
+        claims.start();
     }
 }
 
@@ -218,8 +244,8 @@ impl Reading {
             self.entry = self.reservoir.ram.entry(&self.request.object);
         }
         let target = self.range.end().min(self.position + self.window_bytes);
-        let request = self.request.again(Priority::Demand);
-        let mut claims: Vec<PageClaim> = Vec::new();
+        let (reservoir, request) = (Arc::clone(&self.reservoir), self.request.clone());
+        let mut claims = RoutedClaims::new(&reservoir.filler, &request, Priority::Demand);
         while self.planned < target {
             let index = PageIndex(
                 u32::try_from(self.planned / PAGE_BYTES).expect("objects have fewer than 2^32 pages"),
@@ -232,26 +258,25 @@ impl Reading {
                 break;
             }
             let found = page.frame.present();
-            if !found.contains(wanted)
-                && let Some(mut claim) = page.claim(wanted, &request.control)
-            {
-                let (ram, run) = (&self.reservoir.ram, self.run.as_deref());
-                if !ram.allocate_for(&mut claim, run, self.shortage) {
-                    claim.fail_no_memory();
-                    self.reservoir.ram.drop_if_empty(&page);
-                    break;
-                }
-                claims.push(claim);
-            }
             if !found.contains(wanted) {
-                page.join_fills(wanted, &request.control);
+                let control = claims.control(index.start());
+                if let Some(mut claim) = page.claim(wanted, &control) {
+                    let (ram, run) = (&self.reservoir.ram, self.run.as_deref());
+                    if !ram.allocate_for(&mut claim, run, self.shortage) {
+                        claim.fail_no_memory();
+                        self.reservoir.ram.drop_if_empty(&page);
+                        break;
+                    }
+                    claims.push(claim);
+                }
+                page.join_fills(wanted, &control);
             }
             let page = InWindow::new(page);
             self.ahead.push_back(Planned { page, found });
             self.planned = (index.start() + PAGE_BYTES).min(self.range.end());
         }
-        self.reservoir.filler.start(claims, &request);
-        if is_first {
+        claims.start();
+        if is_first && self.reads_ahead {
             self.look_ahead();
         }
     }
@@ -310,10 +335,15 @@ impl Reading {
             () if found.contains(blocks) => Tier::Ram,
             () => page.filled_from(blocks),
         };
+        let checksums = match start as u64 % BLOCK_BYTES {
+            0 => blocks.blocks().map(|block| page.frame.checksum(block)).collect(),
+            _ => BlockChecksums::new(),
+        };
         let piece = Piece {
             start: self.position,
             bytes,
             tier,
+            checksums,
         };
         self.advance(&piece);
         Ok(Some(piece))
@@ -444,6 +474,7 @@ impl Reading {
             start: self.position,
             bytes,
             tier,
+            checksums: BlockChecksums::new(),
         };
         self.advance(&piece);
         self.planned = self.planned.max(self.position);

@@ -95,6 +95,15 @@ impl SourceBlock {
 /// The bytes of a fetch, in order, in pieces of any size. An error ends the stream.
 pub type SourceStream = BoxStream<'static, Result<SourceBlock>>;
 
+/// A part of an object that one source gives.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The source, which has no routes of its own.
+    pub source: Arc<dyn Source>,
+    /// The end of what it gives; the border of a page, or past the object.
+    pub end: u64,
+}
+
 /// The source of missing blocks of a bucket: its lake, or peers in front of it. Given by whoever composes the
 /// node.
 #[async_trait]
@@ -116,6 +125,13 @@ pub trait Source: Send + Sync + fmt::Debug + 'static {
     ///
     /// A reader whose own source is a last resort never waits for a fill from another kind: the fill changes.
     fn fallback(&self) -> Option<Arc<dyn Source>> {
+        None
+    }
+
+    /// The source of the bytes from `at` on, for one whose bytes come from several; asked for missing blocks only.
+    /// Each route is fetched by fills of its own, which have a fallback of their own. `None` if this source gives
+    /// all of the object.
+    fn route(&self, _object: &ObjectVersion, _at: u64) -> Option<Route> {
         None
     }
 }

@@ -83,14 +83,14 @@ impl Bypass {
     /// Takes a subscription in a fetch that has the next byte, or opens one.
     async fn subscribe(&mut self) -> Result<()> {
         let fetches = &self.reservoir.shared_fetches;
-        self.subscription = fetches.join(&self.id, self.position, &self.request.control);
+        let (request, end) = self.request.at(self.position, Priority::Demand);
+        self.subscription = fetches.join(&self.id, self.position, &request.control);
         if self.subscription.is_some() {
             return Ok(());
         }
         let permit = tokio::time::timeout(PERMIT_WAIT_MAX, fetches.permit()).await;
         let busy = |_| Error::new(Kind::Busy, "all memory of the cache is in use; try again later");
-        let range = ByteRange::new(self.position, self.range.end())?;
-        let request = self.request.again(Priority::Demand);
+        let range = ByteRange::new(self.position, self.range.end().min(end))?;
         let (subscription, producer) = fetches.join_or_open(self.id, range, &request, permit.map_err(busy)??);
         self.subscription = Some(subscription);
         if let Some(producer) = producer {

@@ -15,9 +15,9 @@ use forebay_core::{BlockMask, ByteRange, Error, Kind, PAGE_BYTES, PageIndex, Res
 use tokio::time::{Instant, timeout_at};
 
 use super::{WINDOW_BYTES_MAX, WINDOW_SHARE, WINDOWS_SHARE, wanted_blocks};
-use crate::fill::FillRequest;
+use crate::fill::{FillRequest, RoutedClaims};
 use crate::index::EntryHandle;
-use crate::page::{InWindow, PageClaim, Waited};
+use crate::page::{InWindow, Waited};
 use crate::ram::Shortage;
 use crate::reservoir::Reservoir;
 use crate::{ObjectId, ObjectVersion, Priority, Source};
@@ -80,7 +80,7 @@ impl Reservoir {
         loop {
             let mut freed = std::pin::pin!(self.ram.arena.space_freed.notified());
             freed.as_mut().enable();
-            let coming = self.plan_window(entry, &request.again(Priority::ReadAhead), rest);
+            let coming = self.plan_window(entry, request, rest);
             if !coming.is_empty() || !self.ram.is_room_coming() || timeout_at(deadline, freed).await.is_err()
             {
                 return coming;
@@ -97,7 +97,7 @@ impl Reservoir {
             .budget_bytes()
             .saturating_sub(self.counters.pinned_ram_bytes.get());
         let end = rest.end().min(rest.start() + window_bytes.max(PAGE_BYTES));
-        let mut claims: Vec<PageClaim> = Vec::new();
+        let mut claims = RoutedClaims::new(&self.filler, request, Priority::ReadAhead);
         let mut coming: Vec<Coming> = Vec::new();
         for number in rest.start() / PAGE_BYTES..end.div_ceil(PAGE_BYTES) {
             let Ok(number) = u32::try_from(number) else { break };
@@ -111,23 +111,22 @@ impl Reservoir {
             }
             let found = page.frame.present();
             self.ram.will_need(&page);
-            if !found.contains(wanted)
-                && let Some(mut claim) = page.claim(wanted, &request.control)
-            {
-                if !self.ram.allocate_for(&mut claim, None, Shortage::Wait) {
-                    claim.fail_no_memory();
-                    self.ram.drop_if_empty(&page);
-                    break;
-                }
-                claims.push(claim);
-            }
             if !found.contains(wanted) {
-                page.join_fills(wanted, &request.control);
+                let control = claims.control(index.start());
+                if let Some(mut claim) = page.claim(wanted, &control) {
+                    if !self.ram.allocate_for(&mut claim, None, Shortage::Wait) {
+                        claim.fail_no_memory();
+                        self.ram.drop_if_empty(&page);
+                        break;
+                    }
+                    claims.push(claim);
+                }
+                page.join_fills(wanted, &control);
             }
             let page = InWindow::new(page);
             coming.push(Coming { page, wanted, found });
         }
-        self.filler.start(claims, request);
+        claims.start();
         coming
     }
 }
