@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from forebay.aio import AsyncNode
 
 #: What one call may take unless told otherwise.
-TIMEOUT_SECONDS = 60.0
+TIMEOUT_SECONDS = 600.0
 #: Bytes of a file that one step of `put` copies.
 COPY_BYTES = 4 << 20
 
@@ -379,7 +379,7 @@ def connect(
     Args:
         address: The path of its socket, or an `http://` or `https://` address. By default what `FOREBAY_NODE` says,
             else the socket of this user's node on this host.
-        timeout: Seconds that one call may take.
+        timeout: Seconds that one call may take, with what the node waits for a lake that throttles or is away.
         ca: PEM file of the authorities that an `https://` node's certificate may be signed by. By default what
             `FOREBAY_CA` says, else those that this machine trusts.
         cert: PEM file of a client certificate, for a node that asks for one. By default what `FOREBAY_CLIENT_CERT`
@@ -422,7 +422,7 @@ def open(  # noqa: A001 - the name that people expect in `forebay.open`
         ram: Budget of the RAM tier, such as `"4GiB"`.
         nvme: Budget of the NVMe tier, which lies in `data`; off by default.
         data: Folder for what outlives the process; a temporary one if left out.
-        timeout: Seconds that one call may take.
+        timeout: Seconds that one call may take, with what the node waits for a lake that throttles or is away.
 
     """
     embedded = _native.EmbeddedNode(

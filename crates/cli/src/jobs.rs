@@ -71,7 +71,10 @@ pub(crate) async fn wait(client: &AdminClient, id: &str, output: Output) -> Outc
         let job: JobInfo = client.get(&waiting).await?;
         bar.set_length(job.bytes_found);
         bar.set_position(job.bytes_done);
-        bar.set_message(format!("{} {}", word(&job.kind), job.target));
+        bar.set_message(match &job.waiting {
+            Some(why) => format!("{} {}: waits, {why}", word(&job.kind), job.target),
+            None => format!("{} {}", word(&job.kind), job.target),
+        });
         if job.state != JobState::Running {
             break job;
         }
@@ -79,9 +82,11 @@ pub(crate) async fn wait(client: &AdminClient, id: &str, output: Output) -> Outc
     bar.finish_and_clear();
     show(&job, output);
     match job.state {
-        JobState::Done if job.objects_failed == 0 => Ok(()),
-        JobState::Done => Err(Exit::failure(anyhow!("{} objects failed", job.objects_failed))),
-        state => Err(Exit::failure(anyhow!("the job is {}", word(&state)))),
+        JobState::Done => Ok(()),
+        state => Err(Exit::failure(match &job.error {
+            Some(error) => anyhow!("the job has {}: {error}", word(&state)),
+            None => anyhow!("the job is {}", word(&state)),
+        })),
     }
 }
 
@@ -103,6 +108,9 @@ fn show(job: &JobInfo, output: Output) {
         format_bytes(job.bytes_done),
         format_bytes(job.bytes_found)
     ));
+    if let Some(why) = &job.waiting {
+        output.say(format!("waits    {why}"));
+    }
     output.say(format!("started  {}", job.started));
     if let Some(ended) = &job.ended {
         output.say(format!("ended    {ended}"));

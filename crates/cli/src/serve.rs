@@ -123,8 +123,12 @@ fn announce(node: &Node, output: Output, program: &str) {
     {
         tracing::warn!("{warning}");
     }
-    if let Some(reason) = node.why_not_ready() {
-        tracing::warn!(reason, "not ready yet");
+    match (node.why_not_ready(), node.lake_trouble()) {
+        (Some(reason), _) => tracing::warn!(reason, "not ready yet; what is cached is served"),
+        (None, Some(reason)) => {
+            tracing::warn!(reason, "ready without a lake; its buckets answer with errors");
+        }
+        (None, None) => {}
     }
 }
 

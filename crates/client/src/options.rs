@@ -42,7 +42,7 @@ impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             address: None,
-            timeout: Duration::from_secs(60),
+            timeout: Duration::from_secs(600),
             reconnect_wait: Duration::from_secs(5),
             interrupt: None,
             credentials: None,

@@ -179,6 +179,12 @@ pub struct LimitsConfig {
     /// Requests in flight to one lake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lake_requests: Option<usize>,
+    /// Longest wait of a request for a lake that throttles or is away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lake_patience: Option<Period>,
+    /// The same for a request at the S3 edge, which is then told to come back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub request_patience: Option<Period>,
     /// Bytes of read-ahead in front of one reader.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_ahead: Option<Size>,
@@ -396,6 +402,8 @@ impl LimitsConfig {
             inflight_requests: self.inflight_requests.or(below.inflight_requests),
             connections: self.connections.or(below.connections),
             lake_requests: self.lake_requests.or(below.lake_requests),
+            lake_patience: self.lake_patience.or(below.lake_patience),
+            request_patience: self.request_patience.or(below.request_patience),
             read_ahead: self.read_ahead.or(below.read_ahead),
             write_fill: self.write_fill.or(below.write_fill),
             scrub_period: self.scrub_period.or(below.scrub_period),

@@ -169,6 +169,10 @@ impl Drop for EmbeddedNode {
 }
 
 async fn wait_ready(node: &Node) -> Result<()> {
+    // Nobody reads a log or a status page of this node: a lake that refuses us is an error at once.
+    if let Some(refusal) = node.lake_refusal() {
+        return Err(refusal);
+    }
     let ready = tokio::time::timeout(READY_DEADLINE, node.wait_ready()).await;
     ready.map_err(|_| {
         let reason = node.why_not_ready();

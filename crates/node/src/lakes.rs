@@ -2,22 +2,26 @@
 //!
 //! The self-test writes and removes a few small objects under `.forebay/` and finds out whether conditional
 //! writes hold (see `forebay_lake::selftest`); what the lake cannot do is refused later with a clear message
-//! rather than done wrongly. A lake that refuses us (credentials, no such bucket) is a configuration error;
-//! one that does not answer is asked again, with longer and longer pauses.
+//! rather than done wrongly. Lakes stand apart: one that does not answer, refuses us (credentials, no such
+//! bucket) or fails its self-test makes its own buckets answer so, and is asked again with longer and longer
+//! pauses; the others are served.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_admin::api;
 use forebay_admin::metrics::LakeSnapshot;
-use forebay_core::{BucketName, Error, Kind, Result};
-use forebay_engine::LakeOptions;
-use forebay_lake::{Counted, Lake, LakeCounters, ListOptions, OpenOptions, SchedulerOptions, selftest};
-use futures::future::try_join_all;
+use forebay_core::{BucketName, Error, Kind, ObjectKey, Result};
+use forebay_engine::{Engine, LakeOptions, LakePromises};
+use forebay_lake::{
+    Admission, AdmissionOptions, Counted, Lake, LakeCondition, LakeCounters, ListOptions, OpenOptions,
+    SchedulerOptions, selftest,
+};
+use futures::future::join_all;
 use parking_lot::RwLock;
 
 use crate::lake_url::LakeUrl;
-use crate::options::{Limits, NodeOptions, SelfTest};
+use crate::options::{NodeOptions, SelfTest};
 
 /// The longest that one self-test or look may take.
 const ASK_TIME_MAX: Duration = Duration::from_secs(20);
@@ -30,6 +34,21 @@ const PAUSES: [Duration; 5] = [
     Duration::from_secs(10),
 ];
 
+/// The longest that a look at a lake that should be there may take.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(900);
+
+/// Period at which a self-test looks whether its lake is away.
+const AWAY_PERIOD: Duration = Duration::from_millis(100);
+
+/// Depth of a look at a lake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// One key; every second.
+    Short,
+    /// A listing; now and then.
+    Long,
+}
+
 /// Health of a lake.
 #[derive(Debug, Clone)]
 pub(crate) struct LakeHealth {
@@ -39,15 +58,8 @@ pub(crate) struct LakeHealth {
     pub(crate) finding: String,
     /// Report of the self-test.
     tested: String,
-    /// Promises that the self-test proved; nothing before it has run.
-    promises: Promises,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Promises {
-    conditional_create: bool,
-    conditional_update: bool,
-    conditional_delete: bool,
+    /// Promises that the self-test proved; nothing before it has passed.
+    promises: Option<LakePromises>,
 }
 
 /// A lake with its counters and what is known about it.
@@ -58,24 +70,36 @@ pub(crate) struct WatchedLake {
     pub(crate) bucket: Option<BucketName>,
     lake: Arc<dyn Lake>,
     counters: Arc<LakeCounters>,
+    /// The way that all requests to it take.
+    admission: Arc<Admission>,
     self_test: SelfTest,
     health: RwLock<LakeHealth>,
+    refusal: RwLock<Option<Error>>,
 }
 
 /// Opens the default lake and those of the buckets, in this order. Nothing is asked of them yet.
 pub(crate) async fn open_all(options: &NodeOptions) -> Result<Vec<Arc<WatchedLake>>> {
-    let self_test = options.self_test;
-    let mut lakes = vec![open(&options.lake, None, self_test).await?];
+    let mut lakes = vec![open(&options.lake, None, options).await?];
     for bucket in &options.buckets {
         if let Some(url) = &bucket.lake {
-            lakes.push(open(url, Some(bucket.name.clone()), self_test).await?);
+            lakes.push(open(url, Some(bucket.name.clone()), options).await?);
         }
     }
     Ok(lakes)
 }
 
-async fn open(url: &LakeUrl, bucket: Option<BucketName>, self_test: SelfTest) -> Result<Arc<WatchedLake>> {
-    let inner = forebay_lake::open(url.shown(), &OpenOptions::default())
+async fn open(url: &LakeUrl, bucket: Option<BucketName>, options: &NodeOptions) -> Result<Arc<WatchedLake>> {
+    let limits = AdmissionOptions {
+        in_flight_max: options.limits.lake_requests_max,
+        patience: options.limits.lake_patience,
+        ..AdmissionOptions::default()
+    };
+    let admission = Admission::new(url.shown(), limits);
+    let open_options = OpenOptions {
+        admission: Some(Arc::clone(&admission)),
+        ..OpenOptions::default()
+    };
+    let inner = forebay_lake::open(url.shown(), &open_options)
         .await
         .map_err(|error| error.with("setting", if bucket.is_some() { "bucket.lake" } else { "lake" }))?;
     let counters = Arc::<LakeCounters>::default();
@@ -84,63 +108,91 @@ async fn open(url: &LakeUrl, bucket: Option<BucketName>, self_test: SelfTest) ->
         up: false,
         finding: "not asked yet".into(),
         tested: String::new(),
-        promises: Promises::default(),
+        promises: None,
     };
     Ok(Arc::new(WatchedLake {
         url: lake.url().to_owned(),
         bucket,
         lake,
         counters,
-        self_test,
+        admission,
+        self_test: options.self_test,
         health: RwLock::new(health),
+        refusal: RwLock::default(),
     }))
 }
 
-/// Tests all lakes. `false` if one does not answer; an error if one refuses us.
-pub(crate) async fn ask_all(lakes: &[Arc<WatchedLake>]) -> Result<bool> {
-    let answers = try_join_all(lakes.iter().map(|lake| lake.test())).await?;
-    Ok(answers.into_iter().all(|answered| answered))
+/// Tests all lakes, once and side by side; what was found is in their health.
+pub(crate) async fn ask_all(lakes: &[Arc<WatchedLake>]) {
+    join_all(lakes.iter().map(|lake| lake.test())).await;
 }
 
-/// Tests all lakes again and again until each has answered.
-pub(crate) async fn ask_until_answered(lakes: &[Arc<WatchedLake>]) -> Result<()> {
-    let last = PAUSES[PAUSES.len() - 1];
-    for pause in PAUSES.into_iter().chain(std::iter::repeat(last)) {
-        tokio::time::sleep(pause).await;
-        if ask_all(lakes).await? {
-            return Ok(());
+/// Tests each lake that has not passed yet again and again, and tells the engine what it promises. `on_pass` is
+/// called for each that has passed.
+pub(crate) async fn ask_until_passed(lakes: &[Arc<WatchedLake>], engine: &Engine, on_pass: impl Fn()) {
+    let untested = lakes.iter().filter(|lake| lake.health().promises.is_none());
+    let asking = untested.map(|lake| async {
+        let last = PAUSES[PAUSES.len() - 1];
+        for pause in PAUSES.into_iter().chain(std::iter::repeat(last)) {
+            tokio::time::sleep(pause).await;
+            if lake.test().await {
+                engine.set_promises(lake.bucket.as_ref(), lake.health().promises);
+                on_pass();
+                return;
+            }
         }
-    }
-    Ok(())
+    });
+    join_all(asking).await;
 }
 
 impl WatchedLake {
-    /// Returns how the lake is.
+    /// Returns how the lake is: as it was found when last asked, unless requests have found since that it is
+    /// away.
     pub(crate) fn health(&self) -> LakeHealth {
-        self.health.read().clone()
+        let mut health = self.health.read().clone();
+        match self.admission.condition() {
+            LakeCondition::Well => {}
+            condition @ LakeCondition::Throttled { .. } => health.finding = condition.to_string(),
+            condition @ LakeCondition::Away { .. } => {
+                health.up = false;
+                health.finding = condition.to_string();
+            }
+        }
+        health
     }
 
-    /// Runs the self-test and remembers what it found. `false` if the lake does not answer.
-    async fn test(&self) -> Result<bool> {
+    /// Returns whether the lake has passed its self-test.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.health.read().promises.is_some()
+    }
+
+    /// Why the lake refuses us, if it does.
+    pub(crate) fn refusal(&self) -> Option<Error> {
+        self.refusal.read().as_ref().map(Error::share)
+    }
+
+    /// Runs the self-test and remembers what it found. `false` if the lake does not answer or refuses us.
+    async fn test(&self) -> bool {
         // The listing comes first: a lake that may be read but not written is fine, the other way round is
         // not.
-        let tested = within(ASK_TIME_MAX, async {
+        let tested = self.unless_away(within(ASK_TIME_MAX, async {
             self.lake.list(first_name()).await?;
             match self.self_test {
                 SelfTest::Full => selftest::probe(&*self.lake).await.map(Some),
                 SelfTest::Listing => Ok(None),
             }
-        });
+        }));
         match tested.await {
             Ok(None) => {
                 let mut health = self.health.write();
                 health.up = true;
                 health.finding = "answers; only listed".into();
                 health.tested = health.finding.clone();
-                Ok(true)
+                health.promises = Some(LakePromises::default());
+                true
             }
             Ok(Some(report)) => {
-                let promises = Promises {
+                let promises = LakePromises {
                     conditional_create: report.conditional_create,
                     conditional_update: report.conditional_update,
                     conditional_delete: report.conditional_delete,
@@ -159,22 +211,52 @@ impl WatchedLake {
                     up: true,
                     finding: finding.clone(),
                     tested: finding,
-                    promises,
+                    promises: Some(promises),
                 };
-                Ok(true)
+                *self.refusal.write() = None;
+                true
             }
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(lake = self.url, error = ?error, "lake does not answer; asking again");
+            Err(error) => {
+                let error = error.with("setting", self.setting());
+                if error.is_retryable() {
+                    tracing::warn!(lake = self.url, error = ?error, "lake does not answer; asking again");
+                } else {
+                    tracing::error!(lake = self.url, error = ?error, "lake refuses us; its buckets answer with errors");
+                }
                 self.health.write().finding = error.to_string();
-                Ok(false)
+                *self.refusal.write() = (!error.is_retryable()).then_some(error);
+                false
             }
-            Err(error) => Err(error),
         }
     }
 
-    /// Asks for one key, to see whether the lake is there.
-    pub(crate) async fn look(&self) {
-        let looked = within(ASK_TIME_MAX, self.lake.list(first_name())).await;
+    fn has_answered_within(&self, time: Duration) -> bool {
+        self.admission.since_answer().is_some_and(|since| since < time)
+    }
+
+    /// The setting that names the lake.
+    fn setting(&self) -> &'static str {
+        if self.bucket.is_some() {
+            "bucket.lake"
+        } else {
+            "lake"
+        }
+    }
+
+    /// Asks whether the lake is there, unless it has answered somebody just now. A listing finds what a lookup of
+    /// one key does not: a bucket or a folder that is gone.
+    pub(crate) async fn look(&self, depth: Look) {
+        if !self.has_passed() {
+            return; // The self-test is being repeated.
+        }
+        let is_known = self.has_answered_within(LOOK_TIME_MAX / 2);
+        let looked = match depth {
+            Look::Short if is_known && self.health.read().up => return,
+            Look::Short => within(LOOK_TIME_MAX, self.look_up_one_key()).await,
+            Look::Long => within(ASK_TIME_MAX, self.lake.list(first_name()))
+                .await
+                .map(|_| ()),
+        };
         let was_up = self.health.read().up;
         match looked {
             Ok(_) if was_up => {}
@@ -184,6 +266,8 @@ impl WatchedLake {
                 health.up = true;
                 health.finding = health.tested.clone();
             }
+            // It has answered somebody while we waited for our turn: it throttles.
+            Err(error) if error.kind() == Kind::Timeout && self.has_answered_within(LOOK_TIME_MAX) => {}
             Err(error) => {
                 if was_up {
                     tracing::warn!(lake = self.url, error = ?error, "lake does not answer");
@@ -195,16 +279,41 @@ impl WatchedLake {
         }
     }
 
+    /// Does the work, but does not wait for a lake that is found to be away.
+    async fn unless_away<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::pin!(work);
+        loop {
+            match tokio::time::timeout(AWAY_PERIOD, &mut work).await {
+                Ok(ended) => return ended,
+                Err(_) => match self.admission.condition() {
+                    LakeCondition::Away { .. } => {
+                        let message = "it cannot be reached or does not answer";
+                        return Err(Error::new(Kind::Unavailable, message).with("lake", &self.url));
+                    }
+                    LakeCondition::Well | LakeCondition::Throttled { .. } => {}
+                },
+            }
+        }
+    }
+
+    async fn look_up_one_key(&self) -> Result<()> {
+        let key = ObjectKey::new(".forebay/lake-check")?;
+        match self.lake.head(&key).await {
+            Err(error) if !matches!(error.kind(), Kind::NotFound | Kind::Denied) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// The lake as the engine takes it.
-    pub(crate) fn engine_options(&self, limits: &Limits) -> LakeOptions {
-        let promises = self.health.read().promises;
+    pub(crate) fn engine_options(&self) -> LakeOptions {
+        let promises = self.health.read().promises.unwrap_or_default();
         LakeOptions {
             lake: Arc::clone(&self.lake),
             conditional_create: promises.conditional_create,
             conditional_update: promises.conditional_update,
             conditional_delete: promises.conditional_delete,
             scheduler: SchedulerOptions {
-                in_flight_max: limits.lake_requests_max,
+                admission: Some(Arc::clone(&self.admission)),
                 ..SchedulerOptions::default()
             },
         }
@@ -220,10 +329,13 @@ impl WatchedLake {
 
     /// Its counters, for metrics.
     pub(crate) fn snapshot(&self) -> LakeSnapshot {
-        let counts = self.counters.snapshot();
+        let (counts, ways) = (self.counters.snapshot(), self.admission.stats());
         LakeSnapshot {
             url: self.url.clone(),
-            up: self.health.read().up,
+            up: self.health().up,
+            refused: ways.refused,
+            outages: ways.outages,
+            waiting: ways.waiting as u64,
             requests: counts
                 .requests
                 .iter()
@@ -237,15 +349,16 @@ impl WatchedLake {
     /// Its line in the status.
     pub(crate) fn status(&self) -> api::Lake {
         let (counts, health) = (self.counters.snapshot(), self.health());
+        let promises = health.promises.unwrap_or_default();
         let failed = counts.requests.iter().filter(|r| r.error.is_some_and(is_fault));
         api::Lake {
             url: self.url.clone(),
             bucket: self.bucket.as_ref().map(ToString::to_string),
             up: health.up,
             finding: health.finding,
-            conditional_create: health.promises.conditional_create,
-            conditional_update: health.promises.conditional_update,
-            conditional_delete: health.promises.conditional_delete,
+            conditional_create: promises.conditional_create,
+            conditional_update: promises.conditional_update,
+            conditional_delete: promises.conditional_delete,
             requests: counts.requests_total(),
             failed_requests: failed.map(|r| r.count).sum(),
             read_bytes: counts.read_bytes,

@@ -26,7 +26,6 @@ mod lakes;
 pub mod logging;
 pub mod machine;
 mod node;
-mod not_ready;
 pub mod options;
 mod readiness;
 mod services;

@@ -1,8 +1,9 @@
 //! A node: how the services are composed and taken down.
 //!
-//! [`Node::start`] checks everything that can be wrong with a configuration (folders, keys, ports, lake URLs
-//! and credentials) and fails with one clear error; a lake that merely does not answer is no such error: the
-//! node comes up, says so at `/readyz`, answers S3 with 503, and goes on asking. [`Node::shutdown`] stops
+//! [`Node::start`] checks everything that can be wrong with a configuration (folders, keys, ports, lake URLs) and
+//! fails with one clear error; a lake that does not answer or refuses us is no such error: the node comes up, its
+//! other lakes are served, what the tiers have is served, and that lake's buckets answer with errors until it has
+//! passed its self-test. [`Node::shutdown`] stops
 //! taking connections, lets requests finish within a deadline, then stops jobs and the reservoir. The node
 //! owns all its tasks; dropping it without `shutdown` aborts them.
 
@@ -20,14 +21,14 @@ use forebay_engine::{BucketOptions, Engine, EngineOptions, LakeSources};
 use forebay_ipc::{IpcStats, trust_domain};
 use forebay_net::{Listener, ServerTls};
 use forebay_s3::{Access, AccessKey, AccessKeys, Buckets, S3Edge, S3Options};
+use futures::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cluster::{NodeCluster, PeerPort};
 use crate::config::KeyAccess;
 use crate::keys::{KeyFile, NeedsAccessKey};
-use crate::lakes::{self, WatchedLake};
-use crate::not_ready;
+use crate::lakes::{self, Look};
 use crate::options::{KeySettings, LakeOrigin, NodeOptions};
 use crate::readiness::Serving;
 use crate::services::{Foundations, Observer, Services};
@@ -43,8 +44,10 @@ use endpoint::Endpoint;
 const METADATA_ENTRIES_MAX: usize = 1 << 20;
 /// Time for the reservoir to stop when requests have used up the deadline.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
-/// Period of the health check of a lake.
-const WATCH_PERIOD: Duration = Duration::from_secs(15);
+/// Period of the health check of a lake: an outage is told within two seconds.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+/// Every so many checks list the lake.
+const WATCHES_PER_LISTING: u32 = 15;
 
 /// A running node.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Node {
         let access = socket::access(&options);
         let socket = socket::open(&options, &access)?;
         let lakes = lakes::open_all(&options).await?;
-        let is_answered = lakes::ask_all(&lakes).await?;
+        lakes::ask_all(&lakes).await;
         let foundations = Foundations {
             clock,
             lakes,
@@ -105,13 +108,13 @@ impl Node {
             tasks.spawn(socket::serve(Arc::clone(&services), listener));
         }
         let keys = Arc::new(access_keys(&services.options.keys, &key_file));
-        let mut waiting = Some(EngineParts { keys, port });
-        if let Some(parts) = waiting.take_if(|_| is_answered) {
-            open_engine(&services, parts).await?;
-            ready_sender.send_replace(true);
+        if let Some(port) = port {
+            join_cluster(&services, port).await?;
         }
+        open_engine(&services, keys)?;
         let s3 = s3.map(|s3| s3.listener);
-        tasks.spawn(serve_s3(Arc::clone(&services), s3, waiting, ready_sender));
+        tasks.spawn(serve_s3(Arc::clone(&services), s3));
+        tasks.spawn(ask_lakes(Arc::clone(&services), ready_sender));
         tasks.spawn(watch_lakes(Arc::clone(&services)));
         tasks.spawn(resume_saves(Arc::clone(&services), left_behind, ready.clone()));
         Ok(Self {
@@ -196,7 +199,19 @@ impl Node {
         self.services.why_not_ready()
     }
 
-    /// Waits until every lake has answered and the S3 endpoint is open. Cancel-safe.
+    /// The lakes that cannot be used now, for people; `None` if all can.
+    #[must_use]
+    pub fn lake_trouble(&self) -> Option<String> {
+        self.services.trouble()
+    }
+
+    /// Why a lake refuses us, if one does: wrong credentials, no such bucket.
+    #[must_use]
+    pub fn lake_refusal(&self) -> Option<Error> {
+        self.services.lakes.iter().find_map(|lake| lake.refusal())
+    }
+
+    /// Waits until the S3 endpoint is open and at least one lake has passed its self-test. Cancel-safe.
     pub fn wait_ready(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut ready = self.ready.clone();
         async move {
@@ -249,26 +264,8 @@ impl Node {
     }
 }
 
-/// Serves S3: at once if the lakes have answered, else after telling clients to come back for a while.
-async fn serve_s3(
-    services: Arc<Services>,
-    mut listener: Option<Listener>,
-    waiting: Option<EngineParts>,
-    ready: watch::Sender<bool>,
-) -> Result<()> {
-    if let Some(parts) = waiting {
-        let asking = lakes::ask_until_answered(&services.lakes);
-        tokio::pin!(asking);
-        loop {
-            tokio::select! {
-                () = services.stop.cancelled() => return Ok(()),
-                answered = &mut asking => break answered?,
-                () = answer_busy(listener.as_mut()) => {}
-            }
-        }
-        open_engine(&services, parts).await?;
-    }
-    ready.send_replace(true);
+/// Serves S3, if there is a door for it.
+async fn serve_s3(services: Arc<Services>, listener: Option<Listener>) -> Result<()> {
     let (Some(serving), Some(listener)) = (services.readiness.serving(), listener) else {
         services.stop.cancelled().await;
         return Ok(());
@@ -276,28 +273,37 @@ async fn serve_s3(
     forebay_s3::serve(listener, Arc::clone(&serving.edge), services.stop.clone()).await
 }
 
-/// Tells S3 clients to come back, if there is a door they can come to.
-async fn answer_busy(listener: Option<&mut Listener>) {
-    match listener {
-        Some(listener) => not_ready::answer_busy(listener).await,
-        None => std::future::pending().await,
+/// Asks the lakes that have not passed their self-test until they have; the node is ready with the first one.
+async fn ask_lakes(services: Arc<Services>, ready: watch::Sender<bool>) -> Result<()> {
+    let tell = || {
+        ready.send_replace(services.readiness.why_not().is_none());
+    };
+    tell();
+    let engine = Arc::clone(services.engine()?);
+    tokio::select! {
+        () = services.stop.cancelled() => return Ok(()),
+        () = lakes::ask_until_passed(&services.lakes, &engine, tell) => {}
     }
+    services.stop.cancelled().await;
+    Ok(())
 }
 
-/// The parts of the engine and the S3 edge that are there before the lakes have answered.
-struct EngineParts {
-    keys: Arc<AccessKeys>,
-    /// The port for peers, if the node is in a cluster.
-    port: Option<PeerPort>,
+/// Joins the cluster. The lake numbers the starts of a node and names what its buckets share, so a node of a
+/// cluster starts when its lakes have answered.
+async fn join_cluster(services: &Services, port: PeerPort) -> Result<()> {
+    if let Some(silent) = services.lakes.iter().find(|lake| !lake.has_passed()) {
+        let message = "a node of a cluster registers its start in the lake, which has not answered; start it \
+                       again when the lake is back, or without --cluster";
+        let error = Error::new(Kind::Unavailable, message).with("lake", &silent.url);
+        return Err(error.with("finding", silent.health().finding));
+    }
+    let cluster = NodeCluster::join(services, port).await?;
+    services.cluster.get_or_init(|| cluster);
+    Ok(())
 }
 
-/// Joins the cluster, if there is one, and makes the engine and the S3 edge; the lakes have said what they can do.
-async fn open_engine(services: &Services, parts: EngineParts) -> Result<()> {
-    let EngineParts { keys, port } = parts;
-    if let Some(port) = port {
-        let cluster = NodeCluster::join(services, port).await?;
-        services.cluster.get_or_init(|| cluster);
-    }
+/// Makes the engine and the S3 edge. What lakes promise that have not passed their self-test is not known yet.
+fn open_engine(services: &Services, keys: Arc<AccessKeys>) -> Result<()> {
     let sources = services.cluster.get().map(NodeCluster::sources);
     let options = &services.options;
     let mapped = |name| {
@@ -312,7 +318,7 @@ async fn open_engine(services: &Services, parts: EngineParts) -> Result<()> {
         .enumerate()
         .map(|(index, bucket)| BucketOptions {
             name: bucket.name.clone(),
-            lake: mapped(&bucket.name).map(|lake| lake.engine_options(&options.limits)),
+            lake: mapped(&bucket.name).map(|lake| lake.engine_options()),
             consistency: bucket.consistency,
             domain: trust_domain(index, bucket.allow_uids.as_deref()),
         });
@@ -321,7 +327,7 @@ async fn open_engine(services: &Services, parts: EngineParts) -> Result<()> {
         .first()
         .ok_or_else(|| Error::new(Kind::Internal, "a node has no lake"))?;
     let engine = Engine::new(EngineOptions {
-        lake: default.engine_options(&options.limits),
+        lake: default.engine_options(),
         consistency: options.consistency,
         buckets: buckets.collect(),
         metadata_entries_max: METADATA_ENTRIES_MAX,
@@ -330,6 +336,9 @@ async fn open_engine(services: &Services, parts: EngineParts) -> Result<()> {
         reservoir: Arc::clone(&services.reservoir),
         clock: Arc::clone(&services.clock),
     });
+    for lake in services.lakes.iter().filter(|lake| !lake.has_passed()) {
+        engine.set_promises(lake.bucket.as_ref(), None);
+    }
     let mut s3 = S3Options::new(keys);
     s3.region.clone_from(&options.region);
     s3.domain.clone_from(&options.s3_domain);
@@ -344,6 +353,7 @@ async fn open_engine(services: &Services, parts: EngineParts) -> Result<()> {
     s3.inflight_bytes_max = options.limits.inflight_bytes_max;
     s3.connections_max = options.limits.connections_max;
     s3.shutdown_deadline = options.shutdown_deadline;
+    s3.lake_patience = options.limits.request_patience;
     s3.members = Some(Arc::new(BatchMembers(services.ipc.members())));
     s3.observer = Some(Arc::new(Observer(Arc::clone(&services.metrics))));
     let edge = Arc::new(S3Edge::new(Arc::clone(&engine), s3));
@@ -360,7 +370,7 @@ async fn find_left_behind(services: &Services) -> LeftBehind {
     })
 }
 
-/// Finishes what was staged on disk before the restart, as soon as the lakes have answered.
+/// Finishes what was staged on disk before the restart, as soon as a lake has answered.
 async fn resume_saves(
     services: Arc<Services>,
     left_behind: LeftBehind,
@@ -380,7 +390,7 @@ async fn resume_saves(
 
 /// Asks each lake now and then whether it is there, for status and metrics.
 async fn watch_lakes(services: Arc<Services>) -> Result<()> {
-    loop {
+    for watch in (1..=WATCHES_PER_LISTING).cycle() {
         tokio::select! {
             () = services.stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(WATCH_PERIOD) => {}
@@ -388,14 +398,18 @@ async fn watch_lakes(services: Arc<Services>) -> Result<()> {
         if services.readiness.serving().is_none() {
             continue;
         }
-        for lake in &services.lakes {
-            // A lake that does not answer must not hold up a shutdown.
-            tokio::select! {
-                () = services.stop.cancelled() => return Ok(()),
-                () = WatchedLake::look(lake) => {}
-            }
+        let depth = if watch == WATCHES_PER_LISTING {
+            Look::Long
+        } else {
+            Look::Short
+        };
+        // A lake that does not answer must hold up neither the others nor a shutdown.
+        tokio::select! {
+            () = services.stop.cancelled() => return Ok(()),
+            _ = join_all(services.lakes.iter().map(|lake| lake.look(depth))) => {}
         }
     }
+    Ok(())
 }
 
 fn make_folders(options: &NodeOptions) -> Result<()> {

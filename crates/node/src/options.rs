@@ -127,6 +127,10 @@ pub struct Limits {
     pub connections_max: usize,
     /// Requests in flight to one lake.
     pub lake_requests_max: usize,
+    /// Longest wait of a request for a lake that throttles or is away.
+    pub lake_patience: Duration,
+    /// The same for a request at the S3 edge.
+    pub request_patience: Duration,
     /// Read-ahead in front of one reader.
     pub read_ahead_bytes_max: u64,
     /// Largest object that a write puts into the cache.
@@ -293,6 +297,12 @@ impl Limits {
             inflight_requests_max: count("limits.inflight_requests", config.inflight_requests, 1024)?,
             connections_max: count("limits.connections", config.connections, 4096)?,
             lake_requests_max: count("limits.lake_requests", config.lake_requests, 64)?,
+            lake_patience: config
+                .lake_patience
+                .map_or(Duration::from_secs(300), |period| period.0),
+            request_patience: config
+                .request_patience
+                .map_or(Duration::from_secs(10), |period| period.0),
             read_ahead_bytes_max: config.read_ahead.map_or(64 << 20, |size| size.0),
             write_fill_bytes_max: config.write_fill.map_or(1 << 30, |size| size.0),
             scrub_period: config
@@ -309,6 +319,8 @@ impl Limits {
             inflight_requests: Some(self.inflight_requests_max),
             connections: Some(self.connections_max),
             lake_requests: Some(self.lake_requests_max),
+            lake_patience: Some(Period(self.lake_patience)),
+            request_patience: Some(Period(self.request_patience)),
             read_ahead: Some(Size(self.read_ahead_bytes_max)),
             write_fill: Some(Size(self.write_fill_bytes_max)),
             scrub_period: Some(Period(self.scrub_period)),

@@ -1,4 +1,4 @@
-//! Readiness of a node: the engine and the S3 edge, once every lake has answered.
+//! Readiness of a node: the engine and the S3 edge are there, and at least one lake has passed its self-test.
 
 use std::sync::{Arc, OnceLock};
 
@@ -48,14 +48,15 @@ impl Readiness {
         if self.stop.is_cancelled() {
             return Some("the node is stopping".into());
         }
-        self.serving.get().is_none().then(|| self.waiting_for())
+        let is_ready = self.serving.get().is_some() && self.lakes.iter().any(|lake| lake.has_passed());
+        (!is_ready).then(|| self.waiting_for())
     }
 
     fn waiting_for(&self) -> String {
         let silent = self.lakes.iter().find(|lake| !lake.health().up);
         silent.map_or_else(
             || "the node is starting".into(),
-            |lake| format!("the lake {} does not answer: {}", lake.url, lake.health().finding),
+            |lake| format!("the lake {} cannot be used: {}", lake.url, lake.health().finding),
         )
     }
 }

@@ -1,7 +1,6 @@
 //! Services of a running node, as the doors and the jobs share them.
 //!
-//! The reservoir, the lakes and the jobs are there from the start; the engine and the S3 edge come when every
-//! lake has answered (what they may promise depends on the answer). Until then the node is up but not ready.
+//! Everything is there from the start; the node is ready when a lake has passed its self-test.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -120,6 +119,16 @@ impl Services {
     pub(crate) fn why_not_ready(&self) -> Option<String> {
         self.readiness.why_not()
     }
+
+    /// The lakes that are away now, for people; `None` if all are there.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let away = self.lakes.iter().filter_map(|lake| {
+            let health = lake.health();
+            (!health.up).then(|| format!("the lake {} cannot be used: {}", lake.url, health.finding))
+        });
+        let away: Vec<String> = away.collect();
+        (!away.is_empty()).then(|| away.join("; "))
+    }
 }
 
 /// Takes the S3 edge's finished requests into the metrics.
@@ -157,6 +166,7 @@ fn reservoir_options(options: &NodeOptions) -> ReservoirOptions {
         scrub_period: options.limits.scrub_period,
         read_ahead_bytes_max: options.limits.read_ahead_bytes_max,
         write_fill_bytes_max: options.limits.write_fill_bytes_max,
-        fill_silence_max: ReservoirOptions::FILL_SILENCE_DEFAULT,
+        // A fill that waits for its lake is not silent for good; the lake's patience ends first.
+        fill_silence_max: options.limits.lake_patience + ReservoirOptions::FILL_SILENCE_DEFAULT,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use forebay_client::{Client, ClientOptions, Credentials};
 use forebay_core::{BucketName, Kind};
-use forebay_lake::{AddressStyle, Lake, OpenOptions};
+use forebay_lake::{AddressStyle, Admission, AdmissionOptions, Lake, OpenOptions};
 use forebay_net::{ClientTls, Connector};
 use forebay_node::config::reference;
 use forebay_node::keys::KeyFile;
@@ -23,6 +23,9 @@ use crate::exit::{Exit, Outcome};
 
 /// Time limit of a connection attempt.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Longest wait of one request for a lake or a node that throttles or is away.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// S3 endpoint if nobody says it.
 const ENDPOINT: &str = "http://127.0.0.1:9000";
@@ -128,7 +131,11 @@ pub(crate) async fn open(location: &Location, args: &EndpointArgs) -> Outcome<Op
         Location::Buckets => Err(Exit::usage(anyhow!("name a bucket: forebay://bucket/…"))),
         Location::Local(path) => Ok(OpenLocation::Local(path.clone())),
         Location::Lake { store, shown, key } => {
-            let lake = forebay_lake::open(store, &OpenOptions::default()).await?;
+            let options = OpenOptions {
+                admission: Some(patient(shown)),
+                ..OpenOptions::default()
+            };
+            let lake = forebay_lake::open(store, &options).await?;
             Ok(OpenLocation::Lake {
                 lake,
                 shown: shown.clone(),
@@ -167,6 +174,15 @@ async fn bucket(bucket: &BucketName, args: &EndpointArgs) -> Outcome<Arc<dyn Lak
     }
 }
 
+/// A way to a lake or a node that waits while it throttles or is away: a copy of many files goes on by itself.
+fn patient(name: &str) -> Arc<Admission> {
+    let options = AdmissionOptions {
+        patience: PATIENCE,
+        ..AdmissionOptions::default()
+    };
+    Admission::new(name, options)
+}
+
 /// Returns how to use an S3 endpoint, with the keys of the environment or of the node's key file.
 fn options(args: &EndpointArgs, endpoint: String) -> Outcome<OpenOptions> {
     let set = |name| std::env::var(name).ok().filter(|text| !text.is_empty());
@@ -175,6 +191,7 @@ fn options(args: &EndpointArgs, endpoint: String) -> Outcome<OpenOptions> {
         _ => key_of_file(args)?,
     };
     Ok(OpenOptions {
+        admission: Some(patient(&endpoint)),
         endpoint: Some(endpoint),
         region: Some(args.region.clone()),
         style: Some(AddressStyle::Path),

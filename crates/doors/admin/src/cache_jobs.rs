@@ -7,15 +7,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result};
 use forebay_engine::{Conditions, Engine, RangeRequest, ReadAnswer};
-use forebay_lake::{ListOptions, ListedObject};
+use forebay_lake::{LakeCondition, ListOptions, ListedObject};
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::Administered;
 use crate::jobs::{JobInfo, JobKind, Progress};
 
+/// Period at which a job looks whether it waits for its lake.
+const LOOK_PERIOD: Duration = Duration::from_millis(500);
 /// Keys of one listing page.
 const PAGE_KEYS: usize = 1000;
 
@@ -31,12 +34,35 @@ pub(crate) fn start(
     let parallel = node.warm_parallel_max();
     node.jobs().start(kind, target, move |progress| async move {
         match kind {
-            JobKind::Warm => warm(&engine, &bucket, &prefix, parallel, &progress).await,
+            JobKind::Warm => {
+                let work = warm(&engine, &bucket, &prefix, parallel, &progress);
+                saying_why_it_waits(&engine, &bucket, &progress, work).await
+            }
             JobKind::Evict | JobKind::Pin | JobKind::Unpin => {
                 change(engine, kind, bucket, prefix, progress).await
             }
         }
     })
+}
+
+/// Does the work and tells meanwhile whether it waits for the lake.
+async fn saying_why_it_waits(
+    engine: &Engine,
+    bucket: &BucketName,
+    progress: &Progress,
+    work: impl Future<Output = Result<()>>,
+) -> Result<()> {
+    tokio::pin!(work);
+    loop {
+        match tokio::time::timeout(LOOK_PERIOD, &mut work).await {
+            Ok(ended) => return ended,
+            Err(_) => {
+                let condition = engine.lake_condition(bucket)?;
+                let waits = condition != LakeCondition::Well;
+                progress.set_waiting(waits.then(|| format!("the lake {condition}")));
+            }
+        }
+    }
 }
 
 async fn warm(

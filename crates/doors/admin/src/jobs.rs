@@ -44,7 +44,7 @@ pub enum JobState {
     Running,
     /// Finished.
     Done,
-    /// Ended by an error.
+    /// Ended by an error, or some of its objects failed.
     Failed,
     /// Stopped on purpose.
     Stopped,
@@ -77,6 +77,9 @@ pub struct JobInfo {
     pub ended: Option<String>,
     /// Why it failed, or the first failure of one of its objects.
     pub error: Option<String>,
+    /// Why it makes no progress at present: its lake throttles or is away. It goes on by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<String>,
 }
 
 /// Progress of a job: its body reports here, and learns here that it shall stop.
@@ -93,6 +96,7 @@ pub struct Progress {
     /// Bytes found so far.
     pub bytes_found: AtomicU64,
     first_failure: Mutex<Option<String>>,
+    waiting: Mutex<Option<String>>,
     stop: CancellationToken,
 }
 
@@ -101,6 +105,24 @@ impl Progress {
     pub fn fail_object(&self, error: &Error) {
         self.objects_failed.fetch_add(1, Ordering::Relaxed);
         self.first_failure.lock().get_or_insert_with(|| error.to_string());
+    }
+
+    /// Says why the job makes no progress at present, or that it goes on.
+    pub fn set_waiting(&self, why: Option<String>) {
+        *self.waiting.lock() = why;
+    }
+
+    /// The end of a job whose body has finished: one with failed objects has failed.
+    fn end(&self) -> (JobState, Option<String>) {
+        let failed = self.objects_failed.load(Ordering::Relaxed);
+        match &*self.first_failure.lock() {
+            None => (JobState::Done, None),
+            Some(first) => {
+                let found = self.objects_found.load(Ordering::Relaxed);
+                let error = format!("{failed} of {found} objects failed; the first: {first}");
+                (JobState::Failed, Some(error))
+            }
+        }
     }
 
     /// Fires when the job shall stop.
@@ -176,7 +198,7 @@ impl Jobs {
                 result = work => result,
             };
             let (state, error) = match result {
-                Ok(()) => (JobState::Done, owned.progress.first_failure.lock().clone()),
+                Ok(()) => owned.progress.end(),
                 Err(error) if error.kind() == Kind::Cancelled => (JobState::Stopped, None),
                 Err(error) => (JobState::Failed, Some(error.to_string())),
             };
@@ -277,6 +299,7 @@ impl Job {
             bytes_found: count(&progress.bytes_found),
             started: timestamp(self.started),
             ended: outcome.as_ref().map(|outcome| timestamp(outcome.ended)),
+            waiting: progress.waiting.lock().clone().filter(|_| outcome.is_none()),
             error: outcome
                 .and_then(|outcome| outcome.error)
                 .or_else(|| progress.first_failure.lock().clone()),

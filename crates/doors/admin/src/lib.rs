@@ -46,6 +46,8 @@ pub trait Administered: Send + Sync + 'static {
     fn engine(&self) -> Result<Arc<Engine>>;
     /// Why the node is not ready; `None` if it is.
     fn why_not_ready(&self) -> Option<String>;
+    /// The lakes that are away now; `None` if all are there.
+    fn lake_trouble(&self) -> Option<String>;
     /// The status page.
     fn status(&self) -> api::Status;
     /// The nodes of the cluster; none if the node is in no cluster.

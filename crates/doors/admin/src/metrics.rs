@@ -125,6 +125,12 @@ pub struct LakeSnapshot {
     pub url: String,
     /// True if it answered last time.
     pub up: bool,
+    /// Requests that it refused because there were too many.
+    pub refused: u64,
+    /// Times that it went away.
+    pub outages: u64,
+    /// Requests that wait for it now.
+    pub waiting: u64,
     /// Requests: operation, outcome, how many.
     pub requests: Vec<(&'static str, &'static str, u64)>,
     /// Bytes read from it.
@@ -200,6 +206,12 @@ const READS: &[Read] = reads! {
         = lake_requests;
     Gauge "lake_up" "" "lake" "1 if the lake answered when it was last asked."
         = |s| by_lake(s, |lake| u64::from(lake.up));
+    Counter "lake_refused" "" "lake" "Requests that the lake refused because there were too many (429, SlowDown); they are sent again at a slower pace."
+        = |s| by_lake(s, |lake| lake.refused);
+    Counter "lake_outages" "" "lake" "Times that the lake could not be reached or did not answer anybody."
+        = |s| by_lake(s, |lake| lake.outages);
+    Gauge "lake_waiting_requests" "" "lake" "Requests that wait because the lake throttles or is away."
+        = |s| by_lake(s, |lake| lake.waiting);
     Counter "served" "bytes" "source=ram|nvme|peer|lake" "Bytes handed to readers, by where they came from."
         = |s| by("source", [("ram", s.reservoir.served_ram_bytes), ("nvme", s.reservoir.served_nvme_bytes), ("peer", s.reservoir.served_peer_bytes), ("lake", s.reservoir.served_lake_bytes)]);
     Counter "fetched" "bytes" "reason=demand|read_ahead" "Bytes that the cache asked from the lake, by why."

@@ -6,6 +6,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::Engine;
@@ -24,6 +25,7 @@ use crate::guard::Guard;
 use crate::hosts::{BucketHosts, HostCheck};
 use crate::ignored_range::IgnoredRange;
 use crate::keys::KeyAuth;
+use crate::lake_patience;
 use crate::limits::{Admission, InFlight, Load};
 use crate::operations::Operations;
 use crate::rechunk::{SmallChunks, is_chunked};
@@ -41,6 +43,7 @@ pub struct S3Edge {
     batches: S3Service,
     guard: Guard,
     cors: Cors,
+    engine: Arc<Engine>,
     admission: Arc<Admission>,
     observer: Option<Arc<dyn S3Observer>>,
     ids: RequestIds,
@@ -72,7 +75,7 @@ impl S3Edge {
         let mut batches = builder(operations, &rules, domain);
         batches.set_validation(AnyName);
         batches.set_route(BatchRoute {
-            engine,
+            engine: Arc::clone(&engine),
             rules,
             members: options.members.clone(),
         });
@@ -84,6 +87,7 @@ impl S3Edge {
                 header_bytes_max: options.header_bytes_max,
             },
             cors: Cors::new(options.cors_origins.clone()),
+            engine,
             admission: Admission::new(options.inflight_requests_max, options.inflight_bytes_max),
             observer: options.observer.clone(),
             ids: RequestIds::new(),
@@ -172,12 +176,19 @@ impl S3Edge {
         };
         parts.extensions.insert(Arc::clone(context));
 
-        let service = if batch::is_batch(&parts.method, &parts.uri) {
-            &self.batches
+        // A batch is a loader's, which waits as long as the lake's own patience lasts.
+        let (service, patience) = if batch::is_batch(&parts.method, &parts.uri) {
+            (&self.batches, Duration::MAX)
         } else {
-            &self.service
+            (&self.service, self.options.lake_patience)
         };
-        let mut response = match service.call(Request::from_parts(parts, body)).await {
+        let method = parts.method.clone();
+        let answer = tokio::select! {
+            biased;
+            answer = service.call(Request::from_parts(parts, body)) => answer,
+            refusal = lake_patience::ended(&self.engine, context, &method, patience) => Ok(refusal.into_response()),
+        };
+        let mut response = match answer {
             Ok(response) => response,
             Err(error) => {
                 let error: s3s::StdError = error.into();

@@ -36,6 +36,7 @@ mod guard;
 mod hosts;
 mod ignored_range;
 mod keys;
+mod lake_patience;
 mod limits;
 mod map;
 mod members;

@@ -66,6 +66,8 @@ fn code_of(error: &Error) -> S3ErrorCode {
         Kind::NotFound if context("key").is_none() && context("bucket").is_some() => {
             S3ErrorCode::NoSuchBucket
         }
+        // The lake refuses the node's keys, not the client's.
+        Kind::Denied if context("lake").is_some() => S3ErrorCode::ServiceUnavailable,
         kind => code_of_kind(kind),
     }
 }
@@ -265,6 +267,13 @@ pub(crate) fn size(bytes: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lake_that_refuses_our_keys_is_not_the_clients_fault() {
+        let refused = Error::new(Kind::Denied, "the lake refuses access").with("lake", "s3://x");
+        let answer = failure(&refused, &Extensions::new());
+        assert_eq!(answer.status_code().map(|status| status.as_u16()), Some(503));
+    }
 
     #[test]
     fn every_kind_has_its_code_and_status() {

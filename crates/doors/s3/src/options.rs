@@ -36,6 +36,8 @@ pub struct S3Options {
     pub header_bytes_max: usize,
     /// After shutdown begins, requests get so long to finish before their connections are cut.
     pub shutdown_deadline: Duration,
+    /// A request waits so long for a lake that throttles or is away; then it is answered `503`.
+    pub lake_patience: Duration,
     /// Finds members of archives for batches; `None` refuses such items.
     pub members: Option<Arc<dyn MemberIndex>>,
     /// Told about every finished request.
@@ -59,6 +61,7 @@ impl S3Options {
             body_idle_timeout: Duration::from_secs(60),
             header_bytes_max: 32 << 10,
             shutdown_deadline: Duration::from_secs(20),
+            lake_patience: Duration::from_secs(10),
             members: None,
             observer: None,
         }

@@ -126,7 +126,11 @@ pub const SETTINGS: &[Setting] = settings! {
     "limits.connections", "FOREBAY_LIMITS_CONNECTIONS", Number, "4096",
         "Open connections of the S3 endpoint.";
     "limits.lake_requests", "FOREBAY_LIMITS_LAKE_REQUESTS", Number, "64",
-        "Requests in flight to one lake.";
+        "Requests in flight to one lake, of every kind; bodies that a client sends part by part are not counted, because they come at its pace.";
+    "limits.lake_patience", "FOREBAY_LIMITS_LAKE_PATIENCE", Text, "5m",
+        "How long a request waits for a lake that throttles or is away before it fails: readers on this host, loaders, jobs, saves. They go on by themselves when the lake is back.";
+    "limits.request_patience", "FOREBAY_LIMITS_REQUEST_PATIENCE", Text, "10s",
+        "How long a request at the S3 endpoint waits for a lake that throttles or is away; then the client gets 503 with Retry-After.";
     "limits.read_ahead", "FOREBAY_LIMITS_READ_AHEAD", Text, "64MiB",
         "How far read-ahead may run in front of one sequential reader; 0 switches it off.";
     "limits.write_fill", "FOREBAY_LIMITS_WRITE_FILL", Text, "1GiB",

@@ -1,6 +1,7 @@
 use super::*;
 use crate::config::Config;
 use crate::machine::Machine;
+use forebay_core::{BucketName, ObjectKey};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -51,25 +52,46 @@ async fn a_folder_node_gets_ready_serves_and_stops() {
     );
 }
 
-#[tokio::test]
-async fn a_silent_lake_leaves_the_node_up_but_not_ready() {
-    let dir = tempfile::tempdir().unwrap();
-    // A port that was free a moment ago and has no listener.
+/// The URL of a lake at a port that was free a moment ago and has no listener.
+fn silent_lake() -> String {
     let free = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
-    let lake = format!(
-        "[[bucket]]\nname = 'far'\nlake = 's3://box?endpoint=http://{free}&style=path&anonymous=true'"
-    );
-    let node = Node::start(options(dir.path(), &lake)).await.unwrap();
+    format!("s3://box?endpoint=http://{free}&style=path&anonymous=true")
+}
+
+#[tokio::test]
+async fn a_silent_lake_leaves_the_node_up_but_not_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::start(options(dir.path(), &format!("lake = '{}'", silent_lake())))
+        .await
+        .unwrap();
     assert!(node.why_not_ready().unwrap().contains("s3://box"));
-    assert_eq!(node.engine().unwrap_err().kind(), Kind::Unavailable);
-    let answer = answer_of(&node.s3_url().unwrap()).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 503") && answer.contains("SlowDown"),
-        "{answer}"
+    assert!(node.engine().is_ok(), "what is cached is served");
+    tokio::time::timeout(LONG, node.shutdown(LONG)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_silent_lake_of_one_bucket_leaves_the_others_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let more = format!(
+        "[limits]\nlake_patience = '1s'\n[[bucket]]\nname = 'far'\nlake = '{}'",
+        silent_lake()
     );
+    let node = Node::start(options(dir.path(), &more)).await.unwrap();
+    tokio::time::timeout(LONG, node.wait_ready()).await.unwrap();
+    assert_eq!(node.why_not_ready(), None);
+    assert!(node.lake_trouble().unwrap().contains("s3://box"));
+    let engine = node.engine().unwrap();
+    let (near, far) = (BucketName::new("near").unwrap(), BucketName::new("far").unwrap());
+    engine.create_bucket(&near).await.unwrap();
+    assert!(engine.head_bucket(&near).await.is_ok());
+    let error = engine
+        .head(&far, &ObjectKey::new("k").unwrap())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), Kind::Unavailable, "{error}");
     tokio::time::timeout(LONG, node.shutdown(LONG)).await.unwrap();
 }
 

@@ -25,6 +25,10 @@ impl Administered for Services {
         Services::why_not_ready(self)
     }
 
+    fn lake_trouble(&self) -> Option<String> {
+        self.trouble()
+    }
+
     fn config(&self) -> serde_json::Value {
         serde_json::to_value(self.options.to_config()).unwrap_or_default()
     }

@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 
 use crate::derived::{Derived, DerivedSource};
 use crate::document::DocumentsSeen;
-use crate::engine::{BucketOptions, Consistency, LakeOptions};
+use crate::engine::{BucketOptions, Consistency, LakeOptions, LakePromises};
 use crate::{BucketLake, Engine, Sources, document};
 
 /// The time for which a bucket that was there is believed to be there.
@@ -43,9 +43,8 @@ pub struct BucketInfo {
 pub(crate) struct LakeHandle {
     pub(crate) lake: Arc<dyn Lake>,
     pub(crate) scheduler: Arc<ReadScheduler>,
-    pub(crate) conditional_create: bool,
-    pub(crate) conditional_update: bool,
-    pub(crate) conditional_delete: bool,
+    /// `None` until its self-test has passed.
+    promises: RwLock<Option<LakePromises>>,
 }
 
 /// One bucket, opened.
@@ -190,6 +189,16 @@ impl Buckets {
         }
     }
 
+    pub(crate) fn set_promises(&self, bucket: Option<&BucketName>, promises: Option<LakePromises>) {
+        let handle = match bucket {
+            None => Some(&self.default),
+            Some(name) => self.mapped.get(name).map(|bucket| &bucket.handle),
+        };
+        if let Some(handle) = handle {
+            *handle.promises.write() = promises;
+        }
+    }
+
     /// The bucket of this name, whether it exists or not.
     pub(crate) fn open(&self, name: &BucketName) -> Result<Arc<Bucket>> {
         if let Some(bucket) = self.mapped.get(name) {
@@ -255,10 +264,21 @@ impl LakeHandle {
         Self {
             scheduler: ReadScheduler::new(Arc::clone(&options.lake), options.scheduler),
             lake: options.lake,
-            conditional_create: options.conditional_create,
-            conditional_update: options.conditional_update,
-            conditional_delete: options.conditional_delete,
+            promises: RwLock::new(Some(LakePromises {
+                conditional_create: options.conditional_create,
+                conditional_update: options.conditional_update,
+                conditional_delete: options.conditional_delete,
+            })),
         }
+    }
+
+    /// Promises of the lake; `Unavailable` while it has not passed its self-test.
+    pub(crate) fn promises(&self) -> Result<LakePromises> {
+        self.promises.read().ok_or_else(|| {
+            let message =
+                "the lake has not passed its self-test yet, so a condition cannot be kept; try again later";
+            Error::new(Kind::Unavailable, message).with("lake", self.lake.url())
+        })
     }
 }
 

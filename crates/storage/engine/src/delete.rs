@@ -45,7 +45,7 @@ impl Engine {
         self.check_writable(&bucket, key).await?;
         match condition {
             DeleteCondition::None => self.remove(&bucket, key).await,
-            _ if !bucket.handle.conditional_delete => {
+            _ if !bucket.handle.promises()?.conditional_delete => {
                 let message = "this lake does not keep If-Match on a delete, so a newer object could be lost; \
                     delete without it";
                 Err(Error::new(Kind::Unsupported, message).with("lake", bucket.handle.lake.url()))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::{BucketName, Clock, ObjectKey, Result};
-use forebay_lake::{Lake, SchedulerOptions};
+use forebay_lake::{Lake, LakeCondition, SchedulerOptions};
 use forebay_reservoir::{ObjectVersion, Reservoir, Source, TrustDomain};
 
 use crate::bucket::{Bucket, BucketParts, Buckets};
@@ -35,6 +35,17 @@ pub struct LakeOptions {
     pub conditional_delete: bool,
     /// Limits for reading from it.
     pub scheduler: SchedulerOptions,
+}
+
+/// Promises about conditions that a lake keeps, as its self-test has found them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LakePromises {
+    /// As in [`LakeOptions`].
+    pub conditional_create: bool,
+    /// As in [`LakeOptions`].
+    pub conditional_update: bool,
+    /// As in [`LakeOptions`].
+    pub conditional_delete: bool,
 }
 
 /// A bucket with settings of its own.
@@ -115,6 +126,18 @@ impl Engine {
     #[must_use]
     pub fn reservoir(&self) -> &Arc<Reservoir> {
         &self.reservoir
+    }
+
+    /// Sets what the lake of a bucket that has its own, or the default lake, promises. `None` says that nobody
+    /// knows yet: requests under a condition are then `Unavailable`, all others go to the lake.
+    pub fn set_promises(&self, bucket: Option<&BucketName>, promises: Option<LakePromises>) {
+        self.buckets.set_promises(bucket, promises);
+    }
+
+    /// The condition of the lake behind a bucket, as its requests find it.
+    pub fn lake_condition(&self, bucket: &BucketName) -> Result<LakeCondition> {
+        let bucket = self.buckets.open(bucket)?;
+        Ok(bucket.handle.scheduler.admission().condition())
     }
 
     /// An error if nobody may write or remove this key: it is ours, or in a place of computed objects.

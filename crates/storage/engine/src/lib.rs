@@ -33,8 +33,9 @@ pub use bucket::BucketInfo;
 pub use condition::{Conditions, Verdict};
 pub use delete::DeleteCondition;
 pub use derived::{Derived, DerivedStat};
-pub use engine::{BucketOptions, Consistency, Engine, EngineOptions, LakeOptions};
+pub use engine::{BucketOptions, Consistency, Engine, EngineOptions, LakeOptions, LakePromises};
 pub use engine_source::EngineSource;
+pub use forebay_lake::LakeCondition;
 pub use lease::{LeaseMemory, LeaseRequest, ObjectLease};
 pub use metadata_name::{kept_metadata_name, shown_metadata_name};
 pub use object::{

@@ -124,13 +124,17 @@ impl Engine {
         };
         match condition {
             WriteCondition::None => Ok(PutMode::Overwrite),
-            WriteCondition::Absent if !bucket.handle.conditional_create => unsupported("If-None-Match"),
+            WriteCondition::Absent if !bucket.handle.promises()?.conditional_create => {
+                unsupported("If-None-Match")
+            }
             WriteCondition::Absent => match self.refresh(bucket, key).await {
                 Ok(info) => Err(failed_condition(&info)),
                 Err(error) if error.kind() == Kind::NotFound => Ok(PutMode::Create),
                 Err(error) => Err(error),
             },
-            WriteCondition::Version(_) if !bucket.handle.conditional_update => unsupported("If-Match"),
+            WriteCondition::Version(_) if !bucket.handle.promises()?.conditional_update => {
+                unsupported("If-Match")
+            }
             WriteCondition::Version(version) => {
                 let info = self.refresh(bucket, key).await?;
                 if info.version != *version {

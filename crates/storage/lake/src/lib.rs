@@ -1,8 +1,9 @@
 //! Object stores behind one trait.
 //!
-//! Read in this order: [`Lake`] (`lake.rs`), the stores (`backend/`), the decorators (`layer/`), the read
-//! scheduler (`schedule/`). [`open`] turns a URL into a lake; [`selftest`] proves at start which promises it
+//! Read in this order: [`Lake`] (`lake.rs`), the stores (`backend/`), the decorators (`layer/`), the way to a
+//! lake that every request takes (`admission/`), the read scheduler (`schedule/`). [`open`] turns a URL into a lake; [`selftest`] proves at start which promises it
 //! keeps.
+mod admission;
 mod backend;
 mod etag;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -16,6 +17,7 @@ mod operation;
 mod schedule;
 pub mod selftest;
 
+pub use admission::{Admission, AdmissionOptions, AdmissionStats, LakeCondition};
 pub use backend::folder::FolderLake;
 pub use backend::memory::MemoryLake;
 pub use get_range::resolve_range;

@@ -18,7 +18,9 @@ use crate::backend::s3::S3Lake;
 use crate::backend::s3::client::{BucketLocation, S3Client};
 use crate::backend::s3::credentials::{Credentials, Keys};
 use crate::backend::s3::profile::Profile;
-use crate::{FolderLake, Lake, MemoryLake, Prefixed, ThrottleOptions, Throttled};
+use crate::{
+    Admission, AdmissionOptions, FolderLake, Lake, MemoryLake, Prefixed, ThrottleOptions, Throttled,
+};
 
 const ACCEPTED: &str = "write a folder (/path or file:///path), s3://bucket[/prefix], gs://bucket[/prefix], \
                         az://container[/prefix] or memory://";
@@ -50,6 +52,8 @@ pub struct OpenOptions {
     pub session_token: Option<String>,
     /// Trust and identity towards an `https` endpoint; by default the machine's authorities are trusted.
     pub tls: ClientTls,
+    /// The way to the lake that its readers take too; else its requests have one of their own.
+    pub admission: Option<Arc<Admission>>,
 }
 
 impl fmt::Debug for OpenOptions {
@@ -172,10 +176,11 @@ async fn open_s3(
         Some("true" | "1") => Credentials::Anonymous,
         _ => Credentials::find(given_keys(options)?, &profile, env)?,
     };
-    let lake = S3Lake::new(
-        format!("s3://{}", url.bucket),
-        S3Client::new(location, credentials, &options.tls)?,
-    );
+    let name = format!("s3://{}", url.bucket);
+    let own = || Admission::new(name.as_str(), AdmissionOptions::default());
+    let admission = options.admission.clone().unwrap_or_else(own);
+    let client = S3Client::new(location, credentials, &options.tls, admission)?;
+    let lake = S3Lake::new(name, client);
     Ok(under_prefix(Arc::new(lake), &url.prefix))
 }
 

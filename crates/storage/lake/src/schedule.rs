@@ -4,7 +4,7 @@
 //! ranges are cut into parts (`plan`) that run side by side as tasks owned by the stream: dropping the stream
 //! stops them. The stream hands out the parts in order; at most `parts_ahead_max` parts exist at once, so
 //! what waits for a slow reader is bounded by `parts_ahead_max x part_bytes`. All requests to the lake pass
-//! one `gate`, which learns how many the lake can take. `part` retries from the last good byte and pins the
+//! its [`Admission`], which learns how many the lake can take. `part` retries from the last good byte and pins the
 //! version, `hedge` says when to ask twice.
 //!
 //! ```
@@ -38,15 +38,14 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::layer::retry::{RetryBudget, RetryPolicy};
+use crate::admission::{Admission, AdmissionOptions};
+use crate::layer::retry::RetryPolicy;
 use crate::{ByteStream, Lake};
 
-mod gate;
 mod hedge;
 mod part;
 pub mod plan;
 
-use gate::Gate;
 use hedge::Hedge;
 use part::Target;
 
@@ -63,7 +62,7 @@ pub enum FetchPriority {
 #[derive(Debug, Clone)]
 pub struct FetchUrgency {
     /// Ends when read-ahead becomes demand; nothing if it was demand from the start.
-    raised: Option<SharedFuture<BoxFuture<'static, ()>>>,
+    pub(crate) raised: Option<SharedFuture<BoxFuture<'static, ()>>>,
 }
 
 impl FetchUrgency {
@@ -103,6 +102,11 @@ pub struct SchedulerOptions {
     pub retry: RetryPolicy,
     /// Retries that all requests together may have outstanding; successes earn them back.
     pub retry_tokens_max: u32,
+    /// The longest wait for a lake that throttles or is away.
+    pub patience: Duration,
+    /// The way to the lake that its other requests take. If there is one, it has the limits of requests, tries
+    /// and patience, and those above count nothing; else reads have a way of their own.
+    pub admission: Option<Arc<Admission>>,
     /// Sends late requests a second time.
     pub hedging: bool,
 }
@@ -118,6 +122,8 @@ impl Default for SchedulerOptions {
             stall_max: Duration::from_secs(15),
             retry: RetryPolicy::default(),
             retry_tokens_max: 200,
+            patience: Duration::ZERO,
+            admission: None,
             hedging: true,
         }
     }
@@ -160,9 +166,8 @@ struct Counters {
 struct Shared {
     lake: Arc<dyn Lake>,
     options: SchedulerOptions,
-    gate: Arc<Gate>,
+    admission: Arc<Admission>,
     hedge: Hedge,
-    budget: RetryBudget,
     counters: Counters,
 }
 
@@ -184,14 +189,21 @@ impl ReadScheduler {
     /// A scheduler in front of a lake; one per lake, because the window and the budget belong to the lake.
     #[must_use]
     pub fn new(lake: Arc<dyn Lake>, options: SchedulerOptions) -> Arc<Self> {
-        let gate = Gate::new(options.in_flight_max, options.waiting_max);
-        let budget = RetryBudget::new(options.retry_tokens_max);
+        let own = || {
+            let limits = AdmissionOptions {
+                in_flight_max: options.in_flight_max,
+                waiting_max: options.waiting_max,
+                retry: options.retry,
+                retry_tokens_max: options.retry_tokens_max,
+                patience: options.patience,
+            };
+            Admission::new(lake.url(), limits)
+        };
         let shared = Shared {
+            admission: options.admission.clone().unwrap_or_else(own),
             lake,
             options,
-            gate,
             hedge: Hedge::default(),
-            budget,
             counters: Counters::default(),
         };
         Arc::new(Self {
@@ -240,11 +252,17 @@ impl ReadScheduler {
         &self.shared.lake
     }
 
+    /// The way to the lake.
+    #[must_use]
+    pub fn admission(&self) -> &Arc<Admission> {
+        &self.shared.admission
+    }
+
     /// Returns what happened so far.
     #[must_use]
     pub fn stats(&self) -> SchedulerStats {
         let counters = &self.shared.counters;
-        let (in_flight, window) = self.shared.gate.load();
+        let (in_flight, window) = self.shared.admission.gate().load();
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         SchedulerStats {
             in_flight,

@@ -99,3 +99,44 @@ async fn shutdown_stops_what_runs_and_refuses_more() {
 fn an_unknown_job_is_not_found() {
     assert_eq!(jobs(1).show("nope").unwrap_err().kind(), Kind::NotFound);
 }
+
+#[tokio::test]
+async fn a_job_with_failed_objects_is_not_called_done() {
+    let jobs = jobs(1);
+    let job = jobs
+        .start(JobKind::Warm, "b/".into(), |progress| async move {
+            progress.objects_found.store(3, Ordering::Relaxed);
+            progress.objects_done.store(2, Ordering::Relaxed);
+            progress.fail_object(&Error::new(Kind::Throttled, "the lake asks us to slow down"));
+            Ok(())
+        })
+        .unwrap();
+    let ended = jobs.wait(&job.id, Duration::from_secs(30)).await.unwrap();
+    assert_eq!(ended.state, JobState::Failed);
+    let error = ended.error.unwrap_or_default();
+    assert!(error.starts_with("1 of 3 objects failed"), "{error}");
+}
+
+#[tokio::test]
+async fn a_job_that_waits_says_why_until_it_ends() {
+    let jobs = jobs(1);
+    let (go_on, waits) = tokio::sync::oneshot::channel::<()>();
+    let job = jobs
+        .start(JobKind::Warm, "b/".into(), |progress| async move {
+            progress.set_waiting(Some("the lake throttles".into()));
+            drop(waits.await);
+            Ok(())
+        })
+        .unwrap();
+    let shown = || jobs.show(&job.id).unwrap().waiting;
+    tokio::time::timeout(LONG, async {
+        while shown().as_deref() != Some("the lake throttles") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+    drop(go_on);
+    let ended = jobs.wait(&job.id, Duration::from_secs(30)).await.unwrap();
+    assert_eq!((ended.state, ended.waiting), (JobState::Done, None));
+}

@@ -8,7 +8,9 @@ fn snapshot() -> Snapshot {
         up: true,
         requests: vec![("get", "ok", 3)],
         read_bytes: 4096,
+        refused: 5,
         written_bytes: 7,
+        ..LakeSnapshot::default()
     };
     let reservoir = ReservoirStats {
         served_ram_bytes: 11,
@@ -41,6 +43,7 @@ fn the_promised_names_are_on_the_wire() {
     for line in [
         "forebay_lake_read_bytes_total{lake=\"memory://\"} 4096",
         "forebay_lake_requests_total{lake=\"memory://\",operation=\"get\",outcome=\"ok\"} 3",
+        "forebay_lake_refused_total{lake=\"memory://\"} 5",
         "forebay_served_bytes_total{source=\"ram\"} 11",
         "forebay_served_bytes_total{source=\"nvme\"} 0",
         "forebay_served_bytes_total{source=\"peer\"} 0",

@@ -17,13 +17,13 @@ pub(crate) async fn healthz() -> Json<Health> {
     })
 }
 
-/// Every lake has answered and the node is not stopping.
+/// A lake has passed its self-test and the node is not stopping; lakes that are away are named.
 #[utoipa::path(get, path = "/readyz", tag = "health", responses((status = 200, body = Health), (status = 503, body = Health)))]
 pub(crate) async fn readyz(State(node): State<Shared>) -> Response {
     match node.why_not_ready() {
         None => Json(Health {
             ok: true,
-            reason: None,
+            reason: node.lake_trouble(),
         })
         .into_response(),
         Some(reason) => (

@@ -1,6 +1,6 @@
 //! One part of a read: asks the lake, hands on bytes in order, resumes where it stopped.
 //!
-//! A part loops over attempts. Each attempt waits for a permit of the gate, asks for what is still missing of
+//! A part loops over attempts. Each attempt is admitted to the lake (`admission/`), asks for what is still missing of
 //! its range with the version pinned, and forwards every chunk as it arrives. A retryable failure keeps what
 //! was forwarded and asks for the rest; any other failure ends the read. An answer that is not exactly what
 //! was asked for (another version, another range, more bytes than promised) is never forwarded.
@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, timeout};
 
-use super::gate::Permit;
 use super::{FetchUrgency, Shared};
+use crate::admission::{Attempts, Permit, Place, Repeat};
 use crate::{ByteStream, GetOptions, GetRange};
 
 /// The version of an object that is being read.
@@ -45,52 +45,33 @@ pub(crate) async fn run(
     chunks: &Chunks,
 ) {
     let mut next = range.start();
-    let mut failures = 0;
-    let mut progress_at = Instant::now();
+    let mut attempts = shared.admission.attempts(target.key.as_str());
     while let Ok(rest) = ByteRange::new(next, range.end()) {
         let before = next;
-        let error = match attempt(shared, target, rest, urgency, chunks, &mut next).await {
-            Ok(AttemptOutcome::Complete) => {
-                shared.gate.grow();
-                shared.budget.refund();
-                return;
-            }
+        let error = match attempt(shared, target, rest, (&attempts, urgency), chunks, &mut next).await {
+            Ok(AttemptOutcome::Complete) => return attempts.succeeded(),
             Ok(AttemptOutcome::ReaderGone) => return,
             Err(error) => error,
         };
         if next > before {
-            failures = 0;
-            progress_at = Instant::now();
+            attempts.progressed();
         }
-        failures += 1;
-        if let Err(error) = may_retry(shared, error, failures, progress_at) {
+        if error.kind() == Kind::Throttled {
+            shared.counters.throttled.fetch_add(1, Ordering::Relaxed);
+        }
+        let shown = error.share();
+        if let Err(error) = attempts.failed(error, Repeat::Yes) {
             // A closed channel means that nobody is left to tell.
             let _ = chunks.send(Err(error.with("range", range))).await;
             return;
         }
-        tokio::time::sleep(shared.options.retry.backoff(failures)).await;
+        shared.counters.retries.fetch_add(1, Ordering::Relaxed);
+        tracing::debug!(failures = attempts.failures(), error = ?shown, "lake read failed, asking for the rest");
+        tokio::select! {
+            () = attempts.backoff() => {}
+            () = chunks.closed() => return,
+        }
     }
-}
-
-/// Counts the failure and decides: `Err` gives it back for good.
-fn may_retry(shared: &Shared, error: Error, failures: u32, progress_at: Instant) -> Result<()> {
-    if matches!(error.kind(), Kind::Throttled | Kind::Timeout) {
-        shared.gate.shrink();
-    }
-    if error.kind() == Kind::Throttled {
-        shared.counters.throttled.fetch_add(1, Ordering::Relaxed);
-    }
-    // Busy is our own full queue: waiting here would only make it longer.
-    if !error.is_retryable() || error.kind() == Kind::Busy {
-        return Err(error);
-    }
-    let policy = &shared.options.retry;
-    if failures >= policy.attempts_max || progress_at.elapsed() > policy.deadline || !shared.budget.take() {
-        return Err(error.with("attempts", failures));
-    }
-    shared.counters.retries.fetch_add(1, Ordering::Relaxed);
-    tracing::debug!(failures, error = ?error, "lake read failed, asking for the rest");
-    Ok(())
 }
 
 /// One request: forwards chunks and moves `next` past each forwarded byte.
@@ -98,17 +79,18 @@ async fn attempt(
     shared: &Shared,
     target: &Target,
     rest: ByteRange,
-    urgency: &FetchUrgency,
+    (attempts, urgency): (&Attempts, &FetchUrgency),
     chunks: &Chunks,
     next: &mut u64,
 ) -> Result<AttemptOutcome> {
-    let Some(permit) = enter(shared, urgency, chunks).await? else {
+    let Some(permit) = enter(attempts, urgency, chunks).await? else {
         return Ok(AttemptOutcome::ReaderGone);
     };
     let (first, mut body, permit) = tokio::select! {
-        opened = open_hedged(shared, target, rest, permit) => opened?,
+        opened = open_hedged(shared, target, rest, (attempts, permit)) => opened?,
         () = chunks.closed() => return Ok(AttemptOutcome::ReaderGone),
     };
+    attempts.answered();
     let (mut chunk, mut permit) = (first, Some(permit));
     loop {
         let bytes = chunk.len() as u64;
@@ -128,16 +110,24 @@ async fn attempt(
             return Ok(AttemptOutcome::Complete);
         }
         if permit.is_none() {
-            permit = enter(shared, urgency, chunks).await?;
+            permit = return_to_lake(shared, urgency, chunks).await?;
         }
         chunk = next_chunk(&mut body, shared.options.stall_max).await?;
     }
 }
 
-/// Waits for a permit; `None` if the reader has gone meanwhile.
-async fn enter(shared: &Shared, urgency: &FetchUrgency, chunks: &Chunks) -> Result<Option<Permit>> {
+/// Waits to be admitted; `None` if the reader has gone meanwhile.
+async fn enter(attempts: &Attempts, urgency: &FetchUrgency, chunks: &Chunks) -> Result<Option<Permit>> {
     tokio::select! {
-        permit = shared.gate.enter(urgency) => permit.map(Some),
+        permit = attempts.enter(urgency) => permit.map(Some),
+        () = chunks.closed() => Ok(None),
+    }
+}
+
+/// Waits for a permit to read on in an answer that has begun; `None` if the reader has gone meanwhile.
+async fn return_to_lake(shared: &Shared, urgency: &FetchUrgency, chunks: &Chunks) -> Result<Option<Permit>> {
+    tokio::select! {
+        permit = shared.admission.gate().enter(urgency, Place::Back) => permit.map(Some),
         () = chunks.closed() => Ok(None),
     }
 }
@@ -172,12 +162,13 @@ async fn open_hedged(
     shared: &Shared,
     target: &Target,
     rest: ByteRange,
-    permit: Permit,
+    (attempts, permit): (&Attempts, Permit),
 ) -> Result<(Bytes, ByteStream, Permit)> {
     let begun = Instant::now();
     let first = open(shared, target, rest);
     tokio::pin!(first);
-    let late_after = shared.hedge.late_after().filter(|_| shared.options.hedging);
+    let may_hedge = shared.options.hedging && !attempts.is_paced();
+    let late_after = shared.hedge.late_after().filter(|_| may_hedge);
     let opened = match late_after {
         None => first.await,
         Some(late_after) => match timeout(late_after, &mut first).await {
@@ -203,7 +194,7 @@ async fn open_hedged(
 }
 
 fn spare_permit(shared: &Shared, rest: ByteRange) -> Option<Permit> {
-    let spare = shared.gate.enter_spare()?;
+    let spare = shared.admission.gate().enter_spare()?;
     if !shared.hedge.reserve(rest.len()) {
         return None;
     }

@@ -226,7 +226,7 @@ async fn a_stalled_request_is_asked_again_and_shrinks_the_window() {
 }
 
 #[tokio::test]
-async fn throttling_shrinks_the_window_and_successes_grow_it_back() {
+async fn time_outs_shrink_the_window_and_successes_grow_it_back() {
     let bench = Bench::new(
         PART as usize,
         SchedulerOptions {
@@ -235,14 +235,24 @@ async fn throttling_shrinks_the_window_and_successes_grow_it_back() {
         },
     )
     .await;
-    bench.faulty.script(Operation::Get, Fault::Error(Kind::Throttled));
+    bench.faulty.script(Operation::Get, Fault::Error(Kind::Timeout));
     bench.assert_reads(0, PART).await;
-    let shrunk = bench.scheduler.stats();
-    assert_eq!((shrunk.window, shrunk.throttled), (5, 1));
+    assert_eq!(bench.scheduler.stats().window, 5);
     for _ in 0..30 {
         bench.assert_reads(0, 10).await;
     }
     assert_eq!(bench.scheduler.stats().window, 8);
+}
+
+#[tokio::test]
+async fn throttling_sets_a_pace_and_leaves_the_window() {
+    let bench = Bench::new(PART as usize, options()).await;
+    bench.faulty.script(Operation::Get, Fault::Error(Kind::Throttled));
+    let window = bench.scheduler.stats().window;
+    bench.assert_reads(0, PART).await;
+    let stats = bench.scheduler.stats();
+    assert_eq!((stats.window, stats.throttled), (window, 1));
+    assert_eq!(bench.scheduler.admission().stats().refused, 1);
 }
 
 #[tokio::test]

@@ -1,11 +1,13 @@
 //! Signed S3 requests with retries.
 //!
-//! A [`Call`] is everything about one request that does not change between tries. `call` sends it, turns
-//! every answer that is not a success into an error, and tries again what may be tried again: an idempotent
-//! request after any passing failure, a conditional write only when the lake cannot have acted on it. Streams
-//! are sent once, because their bytes are gone.
+//! A [`Call`] is everything about one request that does not change between tries. `call` sends it when the lake's
+//! [`Admission`] lets it, turns every answer that is not a success into an error, and tries again what may be
+//! tried again: an idempotent request after any passing failure, a conditional write only when the lake cannot
+//! have acted on it. Streams are sent once, because their bytes are gone. A read of the scheduler was admitted by
+//! it, and goes out at once.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
@@ -15,17 +17,16 @@ use http::header::{HeaderValue, SERVER, USER_AGENT};
 use http::{HeaderMap, Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use tokio::time::Instant;
 
 use super::error::from_answer;
 use super::sign::{CanonicalRequest, Signer, UNSIGNED_PAYLOAD, sha256_hex};
+use crate::admission::{Admission, Repeat};
 use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::http::{Failure, HttpClient, RequestBody, Tls, answer_text};
 use crate::backend::s3::route::Proxy;
-use crate::layer::retry::{RetryBudget, RetryPolicy};
+use crate::schedule::{FetchPriority, FetchUrgency};
 use crate::{AddressStyle, ByteStream};
 
-const RETRY_TOKENS_MAX: u32 = 200;
 /// An error answer longer than this is cut off by refusing to read it.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
@@ -49,7 +50,7 @@ pub(crate) struct BucketLocation {
 /// Condition under which a request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryMode {
-    /// Sent once; the caller has its own retries.
+    /// Sent once; the caller has its own admission and retries.
     Never,
     /// Only when the lake cannot have acted on it.
     IfNotApplied,
@@ -84,6 +85,14 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The key, or the prefix of a listing: the lake may have a pace of its own for each.
+    fn place(&self) -> &str {
+        let prefix = self.query.iter().find(|(name, _)| *name == "prefix");
+        self.key
+            .or(prefix.map(|(_, prefix)| prefix.as_str()))
+            .unwrap_or_default()
+    }
+
     pub(crate) fn query(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.query.push((name, value.into()));
         self
@@ -98,8 +107,7 @@ pub(crate) struct S3Client {
     signer: Signer,
     http: HttpClient,
     clock: SystemClock,
-    retry: RetryPolicy,
-    budget: RetryBudget,
+    admission: Arc<Admission>,
     normalizes_keys: AtomicBool,
 }
 
@@ -112,7 +120,12 @@ impl fmt::Debug for S3Client {
 }
 
 impl S3Client {
-    pub(crate) fn new(location: BucketLocation, credentials: Credentials, tls: &ClientTls) -> Result<Self> {
+    pub(crate) fn new(
+        location: BucketLocation,
+        credentials: Credentials,
+        tls: &ClientTls,
+        admission: Arc<Admission>,
+    ) -> Result<Self> {
         let tls = match location.endpoint.scheme_str() {
             Some("https") if *tls == ClientTls::default() => Tls::Machine,
             Some("https") => Tls::Given(tls.clone()),
@@ -142,40 +155,40 @@ impl S3Client {
             signer,
             http: HttpClient::new(tls, proxy)?,
             clock: SystemClock::new(),
-            retry: RetryPolicy::default(),
-            budget: RetryBudget::new(RETRY_TOKENS_MAX),
+            admission,
             normalizes_keys: AtomicBool::new(false),
         })
     }
 
     /// Sends a request until it succeeds or may not be sent again. Cancel-safe as far as the request is.
     pub(crate) async fn call(&self, call: &Call<'_>) -> Result<Response<Incoming>> {
-        let begun = Instant::now();
-        let mut failures = 0;
+        if call.retry_mode == RetryMode::Never {
+            let answer = self.send(call, RequestBody::chunks(&call.body), None).await;
+            return answer.map_err(|failure| failure.error);
+        }
+        let mut attempts = self.admission.attempts(call.place());
+        let urgency = FetchUrgency::from(FetchPriority::Demand);
         loop {
+            let permit = attempts.enter(&urgency).await?;
             let failure = match self.send(call, RequestBody::chunks(&call.body), None).await {
                 Ok(response) => {
-                    self.budget.refund();
+                    attempts.answered();
+                    attempts.succeeded();
                     return Ok(response);
                 }
                 Err(failure) => failure,
             };
-            failures += 1;
-            let may_repeat = match call.retry_mode {
-                RetryMode::Never => false,
-                RetryMode::IfNotApplied => !failure.maybe_applied,
-                RetryMode::Always => true,
+            drop(permit);
+            let repeat = match call.retry_mode {
+                RetryMode::IfNotApplied if failure.maybe_applied => Repeat::No,
+                RetryMode::IfNotApplied | RetryMode::Always => Repeat::Yes,
+                RetryMode::Never => Repeat::No,
             };
-            let is_worth_it = may_repeat
-                && failure.error.is_retryable()
-                && failures < self.retry.attempts_max
-                && begun.elapsed() < self.retry.deadline
-                && self.budget.take();
-            if !is_worth_it {
-                return Err(failure.error.with("attempts", failures));
-            }
-            tracing::debug!(failures, method = %call.method, error = ?failure.error, "lake request failed, trying again");
-            tokio::time::sleep(self.retry.backoff(failures)).await;
+            let shown = failure.error.share();
+            attempts.failed(failure.error, repeat)?;
+            let failures = attempts.failures();
+            tracing::debug!(failures, method = %call.method, error = ?shown, "lake request failed, trying again");
+            attempts.backoff().await;
         }
     }
 
@@ -186,10 +199,22 @@ impl S3Client {
         bytes: u64,
         body: ByteStream,
     ) -> Result<Response<Incoming>> {
+        let mut attempts = self.admission.attempts(call.place());
+        attempts.enter_without_permit().await?;
         let body = RequestBody::stream(bytes, body);
-        self.send(call, body, Some(UNSIGNED_PAYLOAD))
-            .await
-            .map_err(|failure| failure.error)
+        match self.send(call, body, Some(UNSIGNED_PAYLOAD)).await {
+            Ok(response) => {
+                attempts.answered();
+                Ok(response)
+            }
+            Err(failure) => match attempts.failed(failure.error, Repeat::No) {
+                Err(error) => Err(error),
+                Ok(()) => Err(Error::new(
+                    Kind::Internal,
+                    "a body that is gone was to be sent again",
+                )),
+            },
+        }
     }
 
     async fn send(

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use forebay_core::{Error, Kind};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, header};
 
 use super::xml;
 
@@ -30,10 +30,18 @@ pub(crate) fn from_answer(status: StatusCode, headers: &HeaderMap, body: &Bytes,
     if !found.message.is_empty() {
         error = error.with("answer", &found.message);
     }
+    if let Some(seconds) = headers.get(header::RETRY_AFTER).and_then(seconds) {
+        error = error.with("retry_after_s", seconds);
+    }
     if let Some(id) = headers.get("x-amz-request-id").and_then(|id| id.to_str().ok()) {
         error = error.with("request", id);
     }
     error
+}
+
+/// `Retry-After` in seconds; the form with a date is not used by object stores.
+fn seconds(value: &http::HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.trim().parse().ok()
 }
 
 fn wrong_region(headers: &HeaderMap) -> String {

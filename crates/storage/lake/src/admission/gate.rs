@@ -1,6 +1,6 @@
 //! Bounds the requests at the lake and decides who goes first.
 //!
-//! The window follows the lake: it shrinks by a third when the lake throttles or times out (once per reaction
+//! The window follows the lake: it shrinks by a third when the lake does not answer in time (once per reaction
 //! time, so that one burst of errors counts once) and grows by one request per window of successes, up to the
 //! configured limit. Demand goes before read-ahead, and read-ahead may take at most three quarters of the
 //! window, so that a demand read finds room even when read-ahead is busy. Waiters are a bounded queue; a
@@ -15,7 +15,16 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{FetchPriority, FetchUrgency};
+use crate::schedule::{FetchPriority, FetchUrgency};
+
+/// Place of a request among those that wait for a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Behind those that came before.
+    Back,
+    /// Before them: it had its turn already, and the lake sent it back.
+    Front,
+}
 
 /// One burst of errors shrinks the window once.
 const REACTION: Duration = Duration::from_millis(200);
@@ -76,18 +85,18 @@ impl Gate {
     }
 
     /// Waits for a permit; a read-ahead that is raised meanwhile goes over to those in demand. Cancel-safe.
-    pub(crate) async fn enter(self: &Arc<Self>, urgency: &FetchUrgency) -> Result<Permit> {
+    pub(crate) async fn enter(self: &Arc<Self>, urgency: &FetchUrgency, place: Place) -> Result<Permit> {
         if let Some(raised) = &urgency.raised {
             tokio::select! {
                 biased;
                 () = raised.clone() => {}
-                permit = self.wait(FetchPriority::ReadAhead) => return permit,
+                permit = self.wait(FetchPriority::ReadAhead, place) => return permit,
             }
         }
-        self.wait(FetchPriority::Demand).await
+        self.wait(FetchPriority::Demand, place).await
     }
 
-    async fn wait(self: &Arc<Self>, priority: FetchPriority) -> Result<Permit> {
+    async fn wait(self: &Arc<Self>, priority: FetchPriority, place: Place) -> Result<Permit> {
         let admitted = {
             let mut state = self.state.lock();
             if state.demand.len() + state.ahead.len() >= self.waiting_max {
@@ -95,14 +104,18 @@ impl Gate {
             }
             if state.demand.len() + state.ahead.len() >= self.waiting_max {
                 return Err(
-                    Error::new(Kind::Busy, "too many reads wait for the lake; try again later")
+                    Error::new(Kind::Busy, "too many requests wait for the lake; try again later")
                         .with("waiting_max", self.waiting_max),
                 );
             }
             let (sender, admitted) = oneshot::channel();
-            match priority {
-                FetchPriority::Demand => state.demand.push_back(sender),
-                FetchPriority::ReadAhead => state.ahead.push_back(sender),
+            let queue = match priority {
+                FetchPriority::Demand => &mut state.demand,
+                FetchPriority::ReadAhead => &mut state.ahead,
+            };
+            match place {
+                Place::Back => queue.push_back(sender),
+                Place::Front => queue.push_front(sender),
             }
             admitted
         };
@@ -133,7 +146,7 @@ impl Gate {
         state.window = (state.window + 1.0 / state.window).min(self.in_flight_max as f64);
     }
 
-    /// The lake asked us to slow down, or did not answer in time.
+    /// The lake did not answer in time.
     pub(crate) fn shrink(&self) {
         let mut state = self.state.lock();
         let now = Instant::now();
