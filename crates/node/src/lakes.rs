@@ -12,7 +12,9 @@ use forebay_admin::api;
 use forebay_admin::metrics::LakeSnapshot;
 use forebay_core::{BucketName, Error, Kind, Result};
 use forebay_engine::LakeOptions;
-use forebay_lake::{Counted, Lake, LakeCounters, ListOptions, OpenOptions, SchedulerOptions, selftest};
+use forebay_lake::{
+    CleanKeys, Counted, Lake, LakeCounters, ListOptions, OpenOptions, SchedulerOptions, selftest,
+};
 use futures::future::try_join_all;
 use parking_lot::RwLock;
 
@@ -56,7 +58,7 @@ pub(crate) struct WatchedLake {
     pub(crate) url: String,
     /// The bucket that lies in it alone; `None` for the default lake.
     pub(crate) bucket: Option<BucketName>,
-    lake: Arc<dyn Lake>,
+    lake: Arc<CleanKeys>,
     counters: Arc<LakeCounters>,
     self_test: SelfTest,
     health: RwLock<LakeHealth>,
@@ -79,7 +81,8 @@ async fn open(url: &LakeUrl, bucket: Option<BucketName>, self_test: SelfTest) ->
         .await
         .map_err(|error| error.with("setting", if bucket.is_some() { "bucket.lake" } else { "lake" }))?;
     let counters = Arc::<LakeCounters>::default();
-    let lake = Arc::new(Counted::with_counters(inner, Arc::clone(&counters)));
+    let counted = Arc::new(Counted::with_counters(inner, Arc::clone(&counters)));
+    let lake = Arc::new(CleanKeys::new(counted));
     let health = LakeHealth {
         up: false,
         finding: "not asked yet".into(),
@@ -145,6 +148,9 @@ impl WatchedLake {
                     conditional_update: report.conditional_update,
                     conditional_delete: report.conditional_delete,
                 };
+                if !report.distinct_keys && report.writable {
+                    self.lake.refuse_unclean();
+                }
                 let finding = describe(&report);
                 if report.is_perfect() {
                     tracing::info!(lake = self.url, finding, "lake answered");
@@ -199,7 +205,7 @@ impl WatchedLake {
     pub(crate) fn engine_options(&self, limits: &Limits) -> LakeOptions {
         let promises = self.health.read().promises;
         LakeOptions {
-            lake: Arc::clone(&self.lake),
+            lake: Arc::clone(&self.lake) as Arc<dyn Lake>,
             conditional_create: promises.conditional_create,
             conditional_update: promises.conditional_update,
             conditional_delete: promises.conditional_delete,
