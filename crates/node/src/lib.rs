@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod descriptors;
 mod embedded;
 pub mod keys;
 pub mod lake_url;
