@@ -307,7 +307,7 @@ impl Drop for Permit {
             });
         }
         table.change(&self.holders[0], |held| {
-            held.promised_bytes -= self.promised_bytes
+            held.promised_bytes -= self.promised_bytes;
         });
     }
 }
