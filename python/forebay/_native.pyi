@@ -161,6 +161,7 @@ class Dataset:
         rebuild: str,
         store: bool,
         borrow: bool,
+        shards_outside: bool,
         verify: list[str] | None,
         tokens: tuple[int, int, str | None] | None,
         labels: tuple[str, str] | None,

@@ -54,6 +54,8 @@ class Dataset:
         index: `"changed"` builds what is missing, `"never"` refuses, `"always"` builds all of it.
         borrow_index: Whether places are taken from the `.idx` files that DALI's tools leave beside tar and TFRecord
             shards, instead of reading the shards: it starts at once, and samples have no checksums.
+        shards_outside: Whether a wids index may name shards outside of its own folder (`forebay://bucket/…`). Such an
+            index decides what else is read, so trust who wrote it.
         store_index: Whether a built index is stored beside the data.
         verify: `True` refuses files that are not what the `SHA256SUMS` in their folder says; a public key (PEM, or the
             path of one), or several, refuses also what none of them has signed. Of several folders each needs its
@@ -100,6 +102,7 @@ class Dataset:
         index: Literal["changed", "never", "always"] = "changed",
         store_index: bool = True,
         borrow_index: bool = False,
+        shards_outside: bool = False,
         verify: bool | str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = False,
         progress: Progress | bool | None = None,
         filter: Filter | None = None,  # noqa: A002 - the word that people know
@@ -114,6 +117,7 @@ class Dataset:
             "rebuild": index,
             "store": store_index,
             "borrow": borrow_index,
+            "shards_outside": shards_outside,
             "verify": _keys(verify),
             "tokens": (tokens, tokens, None) if isinstance(tokens, int) else tokens,
             "labels": _labels(labels),

@@ -50,8 +50,8 @@ impl Dataset {
     /// Opens it.
     #[new]
     #[pyo3(signature = (
-        client, names, *, format, fields, rebuild, store, borrow, verify, tokens, labels, filter, part, on_error,
-        progress,
+        client, names, *, format, fields, rebuild, store, borrow, shards_outside, verify, tokens, labels, filter, part,
+        on_error, progress,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn new(
@@ -63,6 +63,7 @@ impl Dataset {
         rebuild: RebuildWord,
         store: bool,
         borrow: bool,
+        shards_outside: bool,
         verify: Option<Vec<String>>,
         tokens: Option<(u64, u64, Option<String>)>,
         labels: Option<(String, String)>,
@@ -78,6 +79,7 @@ impl Dataset {
             rebuild: rebuild.0,
             store,
             borrow,
+            shards_outside,
             verify: verified_by(verify).map_err(fail)?,
             tokens: tokens.map(token_windows).transpose().map_err(fail)?,
             labels: labels_of(labels).map_err(fail)?,

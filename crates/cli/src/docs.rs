@@ -156,9 +156,9 @@ fn metrics() -> String {
 fn admin() -> Outcome<String> {
     let document = serde_json::to_value(forebay_admin::openapi()).map_err(Exit::failure)?;
     let mut text = format!(
-        "# Admin API\n\n{HEAD}JSON over HTTP, on loopback by default. Anywhere else every page but the health checks needs \
-         `Authorization: Bearer <admin_token of keys.toml>`. Whatever changes state is sent as `Content-Type: \
-         application/json`; requests from other web pages are refused. `/openapi.json` describes all types.\n\n\
+        "# Admin API\n\n{HEAD}JSON over HTTP, on loopback by default. Whatever changes state needs \
+         `Authorization: Bearer <admin_token of keys.toml>` and is sent as `Content-Type: application/json`; away \
+         from loopback every page but the health checks needs the token; requests from other web pages are refused. `/openapi.json` describes all types.\n\n\
          | method | path | what | answers |\n| --- | --- | --- | --- |\n"
     );
     let empty = serde_json::Map::new();

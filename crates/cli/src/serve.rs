@@ -8,11 +8,12 @@ use std::path::Path;
 
 use anyhow::Context;
 use forebay_node::Node;
+use forebay_node::config::Config;
 use forebay_node::config::reference;
 use forebay_node::keys::KeyFile;
-use forebay_node::logging;
 use forebay_node::options::{NodeOptions, SocketSetting};
 use forebay_node::value::Size;
+use forebay_node::{descriptors, logging};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::ServeArgs;
@@ -20,9 +21,25 @@ use crate::config::resolve;
 use crate::exit::{Exit, Outcome};
 use crate::output::{Output, print_line};
 
+/// A configuration with secrets that everybody can read is no reason not to start, but one to say so.
+fn warn_of_open_secrets(config: Option<&Path>) {
+    if let Some(file) = config
+        && let Some(mode) = Config::open_secrets(file)
+    {
+        tracing::warn!(
+            file = %file.display(),
+            mode = format!("{mode:o}"),
+            "everybody can read the secrets in the configuration; run chmod o-r on it, or use secret_file"
+        );
+    }
+}
+
 pub(crate) async fn run(args: ServeArgs, output: Output, program: &str) -> Outcome {
+    let config = args.settings.config.clone();
     let options = resolve(args.settings)?;
     let log = logging::init(&options.log).map_err(Exit::usage)?;
+    descriptors::raise_limit();
+    warn_of_open_secrets(config.as_deref());
     let deadline = options.shutdown_deadline;
     let mut signals = Signals::new().context("cannot listen for signals")?;
     let mut node = tokio::select! {

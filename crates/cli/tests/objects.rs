@@ -246,6 +246,21 @@ fn a_warm_job_fills_the_cache_and_evict_empties_it() {
         read_before,
         "a warm read costs the lake nothing"
     );
+    // Somebody else on the host, who cannot read the key file.
+    let stranger = tempfile::tempdir().unwrap();
+    for args in [
+        &["cache", "evict", "forebay://demo/w/", "--admin", &node.admin][..],
+        &["jobs", "stop", "1", "--admin", &node.admin],
+    ] {
+        let ran = run(stranger.path(), args);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.err.contains("FOREBAY_ADMIN_TOKEN"), "{ran:?}");
+    }
+    assert_eq!(
+        node.ok(&["--json", "jobs"]).lines().count(),
+        1,
+        "nothing was begun"
+    );
     node.ok(&["cache", "evict", "forebay://demo/w/", "--wait"]);
     assert_eq!(status(&node)["ram"]["used_bytes"], 0);
     assert_eq!(node.ok(&["--json", "jobs"]).lines().count(), 2);

@@ -5,6 +5,7 @@
 //! in the defaults and checks. Unknown keys are errors, because a typo that is ignored is a setting that
 //! silently does not hold. The names, environment variables and descriptions are in `config/reference.rs`.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use forebay_core::{Error, Kind, Result, Secret};
@@ -176,6 +177,9 @@ pub struct LimitsConfig {
     /// Connections of the S3 edge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<usize>,
+    /// Bytes a second that a client of the S3 edge has to send or take of a body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub body_rate: Option<Size>,
     /// Requests in flight to one lake.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lake_requests: Option<usize>,
@@ -284,6 +288,14 @@ impl Config {
             Error::io(format!("cannot read the configuration: {why}"), why).with("file", path.display())
         })?;
         Self::parse(&text).map_err(|error| error.with("file", path.display()))
+    }
+
+    /// The mode of a file that has secrets in it and that every user of the host can read.
+    #[must_use]
+    pub fn open_secrets(path: &Path) -> Option<u32> {
+        let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
+        let has_secret = |config: Self| config.keys.iter().any(|key| key.secret.is_some());
+        (mode & 0o004 != 0 && Self::read(path).is_ok_and(has_secret)).then_some(mode)
     }
 
     /// Reads the text of a file.
@@ -401,6 +413,7 @@ impl LimitsConfig {
             inflight_bytes: self.inflight_bytes.or(below.inflight_bytes),
             inflight_requests: self.inflight_requests.or(below.inflight_requests),
             connections: self.connections.or(below.connections),
+            body_rate: self.body_rate.or(below.body_rate),
             lake_requests: self.lake_requests.or(below.lake_requests),
             lake_patience: self.lake_patience.or(below.lake_patience),
             request_patience: self.request_patience.or(below.request_patience),

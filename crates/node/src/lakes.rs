@@ -14,8 +14,8 @@ use forebay_admin::metrics::LakeSnapshot;
 use forebay_core::{BucketName, Error, Kind, ObjectKey, Result};
 use forebay_engine::{Engine, LakeOptions, LakePromises};
 use forebay_lake::{
-    Admission, AdmissionOptions, Counted, Lake, LakeCondition, LakeCounters, ListOptions, OpenOptions,
-    SchedulerOptions, selftest,
+    Admission, AdmissionOptions, CleanKeys, Counted, Lake, LakeCondition, LakeCounters, ListOptions,
+    OpenOptions, SchedulerOptions, selftest,
 };
 use futures::future::join_all;
 use parking_lot::RwLock;
@@ -68,7 +68,7 @@ pub(crate) struct WatchedLake {
     pub(crate) url: String,
     /// The bucket that lies in it alone; `None` for the default lake.
     pub(crate) bucket: Option<BucketName>,
-    lake: Arc<dyn Lake>,
+    lake: Arc<CleanKeys>,
     counters: Arc<LakeCounters>,
     /// The way that all requests to it take.
     admission: Arc<Admission>,
@@ -103,7 +103,8 @@ async fn open(url: &LakeUrl, bucket: Option<BucketName>, options: &NodeOptions) 
         .await
         .map_err(|error| error.with("setting", if bucket.is_some() { "bucket.lake" } else { "lake" }))?;
     let counters = Arc::<LakeCounters>::default();
-    let lake = Arc::new(Counted::with_counters(inner, Arc::clone(&counters)));
+    let counted = Arc::new(Counted::with_counters(inner, Arc::clone(&counters)));
+    let lake = Arc::new(CleanKeys::new(counted));
     let health = LakeHealth {
         up: false,
         finding: "not asked yet".into(),
@@ -197,6 +198,9 @@ impl WatchedLake {
                     conditional_update: report.conditional_update,
                     conditional_delete: report.conditional_delete,
                 };
+                if !report.distinct_keys && report.writable {
+                    self.lake.refuse_unclean();
+                }
                 let finding = describe(&report);
                 if report.is_perfect() {
                     tracing::info!(lake = self.url, finding, "lake answered");
@@ -308,7 +312,7 @@ impl WatchedLake {
     pub(crate) fn engine_options(&self) -> LakeOptions {
         let promises = self.health.read().promises.unwrap_or_default();
         LakeOptions {
-            lake: Arc::clone(&self.lake),
+            lake: Arc::clone(&self.lake) as Arc<dyn Lake>,
             conditional_create: promises.conditional_create,
             conditional_update: promises.conditional_update,
             conditional_delete: promises.conditional_delete,

@@ -19,6 +19,7 @@
 
 mod cluster;
 pub mod config;
+pub mod descriptors;
 mod embedded;
 pub mod keys;
 pub mod lake_url;

@@ -9,7 +9,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,14 +26,16 @@ use tokio::task::JoinSet;
 
 use crate::cluster::{NodeCluster, PeerPort};
 use crate::config::KeyAccess;
+use crate::descriptors;
 use crate::keys::{KeyFile, NeedsAccessKey};
 use crate::lakes::{self, Look};
-use crate::options::{KeySettings, LakeOrigin, NodeOptions};
+use crate::options::{KeySettings, NodeOptions};
 use crate::readiness::Serving;
 use crate::services::{Foundations, Observer, Services};
 use crate::socket::{self, BatchMembers};
 
 mod endpoint;
+mod folders;
 #[cfg(test)]
 mod tests;
 
@@ -63,14 +64,15 @@ pub struct Node {
 
 impl Node {
     /// Starts a node. It may not be ready yet: see [`Node::wait_ready`].
-    pub async fn start(options: NodeOptions) -> Result<Self> {
+    pub async fn start(mut options: NodeOptions) -> Result<Self> {
+        let admin_connections_max = descriptors::fit(&mut options);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let listens = options.s3_addr.is_some() || options.admin_addr.is_some();
         let tls = options.tls.clone().filter(|_| listens);
         let tls = tls
             .map(|files| ServerTls::load(files, Arc::clone(&clock)))
             .transpose()?;
-        make_folders(&options)?;
+        folders::make(&options)?;
         let needs = if options.keys.is_empty() && options.s3_addr.is_some() {
             NeedsAccessKey::Yes
         } else {
@@ -100,8 +102,9 @@ impl Node {
         let (ready_sender, ready) = watch::channel(false);
         let mut tasks = JoinSet::new();
         if let Some(Endpoint { listener, addr }) = admin {
-            let router = admin::router(services.clone(), protection(addr, &key_file));
-            tasks.spawn(admin::serve(listener, router, services.stop.clone()));
+            let router = admin::router(services.clone(), protection(addr, &key_file)?);
+            let stop = services.stop.clone();
+            tasks.spawn(admin::serve(listener, router, admin_connections_max, stop));
         }
         let left_behind = find_left_behind(&services).await;
         if let Some(listener) = socket {
@@ -352,6 +355,7 @@ fn open_engine(services: &Services, keys: Arc<AccessKeys>) -> Result<()> {
     s3.inflight_requests_max = options.limits.inflight_requests_max as u64;
     s3.inflight_bytes_max = options.limits.inflight_bytes_max;
     s3.connections_max = options.limits.connections_max;
+    s3.body_rate_min = options.limits.body_rate_min;
     s3.shutdown_deadline = options.shutdown_deadline;
     s3.lake_patience = options.limits.request_patience;
     s3.members = Some(Arc::new(BatchMembers(services.ipc.members())));
@@ -412,68 +416,20 @@ async fn watch_lakes(services: Arc<Services>) -> Result<()> {
     Ok(())
 }
 
-fn make_folders(options: &NodeOptions) -> Result<()> {
-    let make = |path: &Path, setting: &'static str| {
-        std::fs::create_dir_all(path).map_err(|why| {
-            Error::io(format!("cannot make the folder: {why}"), why)
-                .with("folder", path.display())
-                .with("setting", setting)
-        })
-    };
-    make(&options.data_dir, "data")?;
-    make_private(&options.nvme_dir())?;
-    keep_data_private(options)?;
-    match (options.lake_origin, options.lake.as_folder()) {
-        (LakeOrigin::Default, Some(folder)) => make(&folder, "data"),
-        (LakeOrigin::Chosen, Some(folder)) if !folder.is_dir() => {
-            let message = "the lake folder is not there; make it first (mkdir -p) or correct the path";
-            Err(Error::new(Kind::InvalidInput, message)
-                .with("folder", folder.display())
-                .with("setting", "lake"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// A lake folder with the data folder inside would serve the keys and the cache to whoever may read a bucket.
-fn keep_data_private(options: &NodeOptions) -> Result<()> {
-    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let data = whole(&options.data_dir);
-    let buckets = options.buckets.iter().filter_map(|bucket| bucket.lake.as_ref());
-    for lake in std::iter::once(&options.lake).chain(buckets) {
-        if let Some(folder) = lake.as_folder().filter(|folder| data.starts_with(whole(folder))) {
-            let message = "the data folder lies inside the lake, which would serve its keys to clients; \
-                           choose another with --data";
-            return Err(Error::new(Kind::InvalidInput, message)
-                .with("data", data.display())
-                .with("lake", folder.display()));
-        }
-    }
-    Ok(())
-}
-
-/// Returns what is cached may be secret on this host even if the lake's own rules would hide it.
-fn make_private(path: &Path) -> Result<()> {
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(why) if why.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Error::io(format!("cannot make the folder: {why}"), why)
-                .with("folder", path.display())
-                .with("setting", "data"))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn url(addr: SocketAddr, options: &NodeOptions) -> String {
     let scheme = if options.tls.is_some() { "https" } else { "http" };
     format!("{scheme}://{addr}")
 }
 
-fn protection(addr: SocketAddr, key_file: &KeyFile) -> Protection {
-    match &key_file.admin_token {
-        Some(token) if !addr.ip().is_loopback() => Protection::Token(token.clone()),
-        _ => Protection::Loopback,
-    }
+fn protection(addr: SocketAddr, key_file: &KeyFile) -> Result<Protection> {
+    let Some(token) = key_file.admin_token.clone() else {
+        return Err(Error::new(Kind::Internal, "the key file has no admin token"));
+    };
+    Ok(if addr.ip().is_loopback() {
+        Protection::Loopback(token)
+    } else {
+        Protection::Everywhere(token)
+    })
 }
 
 fn access_keys(settings: &[KeySettings], key_file: &KeyFile) -> AccessKeys {

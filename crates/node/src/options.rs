@@ -125,6 +125,8 @@ pub struct Limits {
     pub inflight_requests_max: usize,
     /// Connections of the S3 edge.
     pub connections_max: usize,
+    /// Bytes a second that a client of the S3 edge has to send or take of a body; 0 is any.
+    pub body_rate_min: u64,
     /// Requests in flight to one lake.
     pub lake_requests_max: usize,
     /// Longest wait of a request for a lake that throttles or is away.
@@ -296,6 +298,7 @@ impl Limits {
             inflight_bytes_max: budget("limits.inflight_bytes", config.inflight_bytes, 1 << 30, 16 << 20)?,
             inflight_requests_max: count("limits.inflight_requests", config.inflight_requests, 1024)?,
             connections_max: count("limits.connections", config.connections, 4096)?,
+            body_rate_min: config.body_rate.map_or(4 << 10, |size| size.0),
             lake_requests_max: count("limits.lake_requests", config.lake_requests, 64)?,
             lake_patience: config
                 .lake_patience
@@ -318,6 +321,7 @@ impl Limits {
             inflight_bytes: Some(Size(self.inflight_bytes_max)),
             inflight_requests: Some(self.inflight_requests_max),
             connections: Some(self.connections_max),
+            body_rate: Some(Size(self.body_rate_min)),
             lake_requests: Some(self.lake_requests_max),
             lake_patience: Some(Period(self.lake_patience)),
             request_patience: Some(Period(self.request_patience)),

@@ -98,6 +98,49 @@ def load_by_id(node, mesh, rank, id, seed, trusted=True):
     return differing(state, state_of(seed, mesh))
 
 
+class Bomb:
+    """What a hostile writer puts into a step: unpickling it makes a file."""
+
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return (open, (self.marker, "w"))
+
+
+def save_hostile(node, mesh, rank, id, marker):
+    forebay.dcp.save({"fine": torch.ones(3), "bomb": Bomb(marker)}, id, node=node)
+    return "saved"
+
+
+def load_hostile(node, mesh, rank, id, root, step, allow_pickle):
+    """How every way of loading answers a step with code in it, and whether the code ran."""
+    os.environ["FOREBAY_ALLOW_PICKLE"] = "1" if allow_pickle else "0"
+    state = {"fine": torch.zeros(3), "bomb": None}
+    ways = {
+        "load": lambda: forebay.dcp.load(dict(state), id, node=node),
+        "reader": lambda: dcp.load(dict(state), storage_reader=forebay.dcp.StorageReader(id, node=node)),
+        "id": lambda: dcp.load(dict(state), checkpoint_id=id),
+        "checkpoints": lambda: _checkpoints_load(node, root, step, allow_pickle),
+    }
+    from torch.distributed.checkpoint.api import CheckpointException
+
+    said = {}
+    for name, way in ways.items():
+        try:
+            way()
+            said[name] = "loaded"
+        except (Exception, CheckpointException) as why:
+            said[name] = str(why)
+    return said
+
+
+def _checkpoints_load(node, root, step, allow_pickle):
+    with forebay.connect(node) as connected:
+        ckpt = forebay.Checkpoints(root, node=connected, rank=0, world_size=1, allow_pickle=allow_pickle)
+        return ckpt.load(step)
+
+
 def save_files(node, mesh, rank, id, seed):
     """PyTorch's own files, through fsspec."""
     try:

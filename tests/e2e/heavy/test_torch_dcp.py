@@ -147,6 +147,17 @@ def test_files_that_pytorch_wrote_by_itself_still_load(job, dcp_node, run):
     assert "FOREBAY_ALLOW_PICKLE=1" in refused["failed"]
 
 
+def test_a_hostile_step_runs_no_code_unless_pickles_are_allowed(job, dcp_node, run, tmp_path):
+    marker = tmp_path / "it-ran"
+    job.run(1, dcp_node, "save_hostile", id=f"{run}/step-9", marker=str(marker))
+    [said] = job.run(1, dcp_node, "load_hostile", id=f"{run}/step-9", root=run, step=9, allow_pickle=False)
+    assert sorted(said) == ["checkpoints", "id", "load", "reader"]
+    assert all("is a pickle, which can run any code" in one for one in said.values()), said
+    assert not marker.exists()
+    job.run(1, dcp_node, "load_hostile", id=f"{run}/step-9", root=run, step=9, allow_pickle=True)
+    assert marker.exists(), "else this shows nothing"
+
+
 def test_examples_run(newest, dcp_node):
     [[examples, failed]] = newest.run(1, dcp_node, "examples")
     assert examples > 3 and failed == 0

@@ -208,6 +208,33 @@ def test_a_failed_save_warns_and_leaves_everything_as_it_was(host, root):
         equal(ckpt.load(1), small(1))
 
 
+class Bomb:
+    """What a hostile writer puts into a step: unpickling it makes a file."""
+
+    def __init__(self, marker):
+        self.marker = str(marker)
+
+    def __reduce__(self):
+        return (open, (self.marker, "w"))
+
+
+def test_a_hostile_step_runs_no_code_unless_pickles_are_allowed(host, root, tmp_path):
+    marker = tmp_path / "it-ran"
+    state = {"fine": 1, "deep": [{"bomb": Bomb(marker)}]}
+    with forebay.Checkpoints(root, node=host, allow_pickle=True) as ckpt:
+        ckpt.save(1, state).durable().result(60)
+    with forebay.Checkpoints(root, node=host) as ckpt:
+        with pytest.raises(forebay.UnsupportedError, match="allow_pickle") as refused:
+            ckpt.load(1)
+        assert "bomb" in str(refused.value)
+        with pytest.raises(forebay.UnsupportedError, match="allow_pickle"):
+            ckpt.load(1, into={"fine": 0, "deep": [{"bomb": None}]})
+        assert not marker.exists()
+    with forebay.Checkpoints(root, node=host, allow_pickle=True) as ckpt:
+        ckpt.load(1)
+    assert marker.exists(), "else this shows nothing"
+
+
 def test_a_failed_save_raises_if_asked(ckpt):
     ckpt.save(1, small(1)).durable().result(60)
     with warnings.catch_warnings():

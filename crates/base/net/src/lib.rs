@@ -5,6 +5,9 @@
 //! once for both sides: [`ServerTls`] follows the files of a certificate, [`ClientTls`] says whom a client
 //! trusts, and [`explain`] turns a failed handshake into a sentence that says what to do.
 //!
+//! What one peer may cost the others is limited here for all doors: [`Connections`] has the places and who may
+//! have them, [`Guarded`] the clock of heads and slow readers, [`Pace`] the minimum rate of a transfer.
+//!
 //! A handshake runs in a task of its own with a deadline, so a slow peer delays nobody. The number of
 //! handshakes under way is bounded. The plain path adds one branch per read or write to the socket's own cost.
 //!
@@ -29,19 +32,33 @@
 //! ```
 
 #[cfg(feature = "tokio")]
+mod connections;
+#[cfg(feature = "tokio")]
 mod connector;
+#[cfg(feature = "tokio")]
+mod guarded;
 #[cfg(feature = "tokio")]
 mod handshakes;
 #[cfg(feature = "tokio")]
 mod listener;
 #[cfg(feature = "tokio")]
+mod pace;
+mod share;
+#[cfg(feature = "tokio")]
 mod stream;
 mod tls;
 
 #[cfg(feature = "tokio")]
+pub use connections::{Activity, Connections, NoSeat, Seat};
+#[cfg(feature = "tokio")]
 pub use connector::Connector;
 #[cfg(feature = "tokio")]
+pub use guarded::Guarded;
+#[cfg(feature = "tokio")]
 pub use listener::Listener;
+#[cfg(feature = "tokio")]
+pub use pace::{Pace, PaceLimits};
+pub use share::{Origin, share_fits, share_max};
 #[cfg(feature = "tokio")]
 pub use stream::{Peer, Stream};
 pub use tls::{CertificateInfo, ClientTls, ServerTls, TlsFiles, explain, server_name};

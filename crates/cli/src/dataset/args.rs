@@ -71,6 +71,9 @@ pub(crate) struct SourceArgs {
     /// shards; they have no checksums, and nothing is stored
     #[arg(long)]
     pub(crate) borrow_index: bool,
+    /// Take shards that a wids index names outside of its own folder
+    #[arg(long)]
+    pub(crate) shards_outside: bool,
     #[command(flatten)]
     pub(crate) node: NodeArg,
 }

@@ -106,6 +106,7 @@ pub(crate) fn options(args: &SourceArgs) -> Outcome<DatasetOptions> {
         build_threads: usize::from(args.jobs),
         tokens: args.tokens.clone(),
         borrow: args.borrow_index,
+        shards_outside: args.shards_outside,
         labels: labels(args.labels.as_deref())?,
         ..DatasetOptions::default()
     })

@@ -142,9 +142,19 @@ impl Node {
         command.env("FOREBAY_ADMIN", &self.admin);
         match way {
             NodeRoute::S3Endpoint => command.env("FOREBAY_S3", &self.s3).env("FOREBAY_DATA", "data"),
-            NodeRoute::Socket => command.env("FOREBAY_DATA", "nowhere"),
+            NodeRoute::Socket => command
+                .env("FOREBAY_DATA", "nowhere")
+                .env("FOREBAY_ADMIN_TOKEN", self.admin_token()),
         };
         command.output().expect("the binary runs").into()
+    }
+
+    /// The token of the admin API, for whoever does not know the data folder.
+    pub(crate) fn admin_token(&self) -> String {
+        let keys = std::fs::read_to_string(self.path("data/keys.toml")).expect("the key file");
+        let line = keys.lines().find(|line| line.starts_with("admin_token"));
+        let token = line.and_then(|line| line.split('"').nth(1)).expect("the token");
+        token.to_owned()
     }
 
     /// Runs a command that has to work, and gives its output.

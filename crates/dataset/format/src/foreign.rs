@@ -92,6 +92,16 @@ pub fn check_header(format: Format, header: &[u8], bytes: u64) -> Result<()> {
     Err(Error::new(Kind::Corrupt, DOES_NOT_FIT).with("bytes", bytes))
 }
 
+/// Returns whether a relative path stays in the folder of the document that names it, and means the same to
+/// every store.
+#[must_use]
+pub fn stays_inside(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('/')
+        && !name.contains('\\')
+        && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
 /// A shard as wids lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct WidsShard {

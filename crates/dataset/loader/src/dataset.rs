@@ -65,6 +65,8 @@ pub struct DatasetOptions {
     /// Takes a folder whose pack is not finished: for whoever packs it and looks at what came
     /// out.
     pub unfinished: bool,
+    /// Takes shards that a wids index names outside of its own folder, by `forebay://` names.
+    pub shards_outside: bool,
     /// Bytes of decoded pages of Parquet, or of decompressed shards, that this process keeps.
     pub decoded_bytes_max: u64,
 }
@@ -87,6 +89,7 @@ impl Default for DatasetOptions {
             part: None,
             skip_damaged: false,
             unfinished: false,
+            shards_outside: false,
             decoded_bytes_max: 512 << 20,
         }
     }

@@ -22,6 +22,8 @@ pub(crate) struct SearchOptions {
     pub(crate) format: Option<Format>,
     /// Takes a folder whose pack is not finished.
     pub(crate) unfinished: bool,
+    /// Takes shards that an index names outside of its folder.
+    pub(crate) shards_outside: bool,
 }
 
 impl SearchOptions {
@@ -29,6 +31,7 @@ impl SearchOptions {
         Self {
             format: options.format,
             unfinished: options.unfinished,
+            shards_outside: options.shards_outside,
         }
     }
 }

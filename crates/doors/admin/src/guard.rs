@@ -1,6 +1,7 @@
 //! Access to the admin API: processes with the token, and nobody's web page.
 //!
-//! On loopback any local process may call, so the danger is a browser on the same host: a page could post
+//! On loopback any local process may read; what changes something needs the token there too, because other users
+//! of the host are no less strangers than those of a network. The other danger is a browser: a page could post
 //! forms to us (CSRF) or bind its own name to 127.0.0.1 (DNS rebinding). Therefore a `Host` that is not an
 //! address or `localhost` is refused on loopback, an `Origin` that is not ourselves is refused always, and
 //! whatever changes state has to be sent as JSON, which a page cannot do without asking first, and we never
@@ -28,14 +29,15 @@ pub(crate) async fn check(
     if let Err(error) = check_browser(request.method(), headers, &protection) {
         return Refusal(error).into_response();
     }
-    let is_open = matches!(path, "/healthz" | "/readyz");
-    if let Protection::Token(token) = &*protection
-        && !is_open
-        && !bearer(headers).is_some_and(|given| same_secret(given, token.reveal()))
-    {
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let (token, is_open) = match &*protection {
+        Protection::Loopback(token) => (token, is_read),
+        Protection::Everywhere(token) => (token, is_read && matches!(path, "/healthz" | "/readyz")),
+    };
+    if !is_open && !bearer(headers).is_some_and(|given| same_secret(given, token.reveal())) {
         let error = Error::new(
             Kind::Denied,
-            "send the admin token of keys.toml as 'Authorization: Bearer …'",
+            "this needs the admin token, which keys.toml in the node's data folder has: give the command --data FOLDER or FOREBAY_ADMIN_TOKEN, or send 'Authorization: Bearer …'",
         );
         let challenge = [(header::WWW_AUTHENTICATE, "Bearer")];
         return (
@@ -56,7 +58,7 @@ fn same_secret(left: &str, right: &str) -> bool {
 
 fn check_browser(method: &Method, headers: &HeaderMap, protection: &Protection) -> Result<()> {
     let host = text(headers, header::HOST);
-    if matches!(protection, Protection::Loopback) && !host.is_some_and(is_local_name) {
+    if matches!(protection, Protection::Loopback(_)) && !host.is_some_and(is_local_name) {
         return Err(Error::new(
             Kind::Denied,
             "the admin API on loopback answers only to localhost and addresses",

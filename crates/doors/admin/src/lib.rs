@@ -1,6 +1,7 @@
 //! The admin API: JSON for people and programs that run the node, metrics for those who watch it.
 //!
-//! It listens on loopback unless told otherwise, and asks for the bearer token everywhere else.
+//! It listens on loopback unless told otherwise. Whatever changes something needs the bearer token; away from
+//! loopback reading does too. `server.rs` limits connections and those who are slow.
 //! `guard.rs` decides who may come in (and keeps web pages out), `routes/` answers with one file per noun,
 //! `api.rs` has the types, from which `/openapi.json` is made. Bodies are limited to 64 KiB.
 //! [`jobs`] is the table of long work, [`metrics`] defines every metric. The door knows its node only as an
@@ -8,16 +9,13 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 use forebay_checkpoint_node::Saves;
-use forebay_core::{Error, Result, Secret};
+use forebay_core::{Result, Secret};
 use forebay_engine::Engine;
-use forebay_net::{Listener, Peer, Stream};
-use tokio_util::sync::CancellationToken;
 
 use crate::jobs::Jobs;
 use crate::metrics::{Metrics, Snapshot};
@@ -31,14 +29,13 @@ pub mod jobs;
 pub mod metrics;
 mod openapi;
 mod routes;
+mod server;
 
 pub use openapi::document as openapi;
+pub use server::serve;
 
 /// The largest body of a request.
 const BODY_BYTES_MAX: usize = 64 << 10;
-
-/// Pause after an accept that failed.
-const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// A node as the admin API sees it.
 pub trait Administered: Send + Sync + 'static {
@@ -72,10 +69,10 @@ pub(crate) type Shared = Arc<dyn Administered>;
 /// Rule for the token.
 #[derive(Debug, Clone)]
 pub enum Protection {
-    /// Nobody: only processes on this host can connect.
-    Loopback,
-    /// Everybody, for everything but the health checks.
-    Token(Secret),
+    /// Only processes on this host can connect: they need the token for whatever changes something.
+    Loopback(Secret),
+    /// Anybody may connect: the token is needed for everything but the health checks.
+    Everywhere(Secret),
 }
 
 /// All routes, behind the guard.
@@ -101,43 +98,4 @@ pub fn router(node: Arc<dyn Administered>, protection: Protection) -> Router {
         .layer(middleware::from_fn_with_state(Arc::new(protection), guard::check))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(node)
-}
-
-/// Serves until `stop` fires, then lets running requests finish.
-pub async fn serve(listener: Listener, router: Router, stop: CancellationToken) -> Result<()> {
-    axum::serve(Connections(listener), router)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
-        .map_err(|why| Error::io("the admin API ended", why))
-}
-
-/// Connections as axum takes them.
-struct Connections(Listener);
-
-impl axum::serve::Listener for Connections {
-    type Io = Stream;
-    type Addr = Peer;
-
-    async fn accept(&mut self) -> (Stream, Peer) {
-        loop {
-            match self.0.accept().await {
-                Ok(stream) => {
-                    let peer = stream.peer().clone();
-                    return (stream, peer);
-                }
-                // Usually too many open files: a pause lets others close theirs.
-                Err(error) => {
-                    tracing::warn!(%error, "accept failed");
-                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Peer> {
-        Ok(Peer {
-            address: Some(self.0.local_addr()?),
-            certificate: None,
-        })
-    }
 }

@@ -6,6 +6,7 @@ use axum::extract::Query;
 use axum::extract::rejection::QueryRejection;
 use forebay_core::{Error, Kind, Result};
 use serde::Deserialize;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 pub(crate) mod buckets;
 pub(crate) mod cache;
@@ -18,6 +19,15 @@ pub(crate) mod status;
 
 /// The longest that one request waits for a job or a save; a client asks again.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Requests that wait at once; beyond it the answer is what is known now, as after a wait that was too short. So
+/// those who wait, which needs no token on loopback, leave most connections to others.
+static WAITS: Semaphore = Semaphore::const_new(64);
+
+/// Returns a place to wait in, if there is one.
+pub(crate) fn wait_permit() -> Option<SemaphorePermit<'static>> {
+    WAITS.try_acquire().ok()
+}
 
 /// Query of a page that can wait for an end.
 #[derive(Debug, Default, Deserialize)]

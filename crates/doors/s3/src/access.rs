@@ -2,12 +2,14 @@
 //!
 //! Every operation is a read or a write. A key needs the bucket in its list, and `ReadWrite` for writes. A
 //! request without a signature may only read and list buckets that are switched to public. Operations that
-//! name a second bucket (copies) are asked about it as well.
+//! name a second bucket (copies) are asked about it as well. What is allowed is then admitted or told to come
+//! back (`limits.rs`): whoever is refused has taken nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use forebay_core::BucketName;
+use http::HeaderMap;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::dto::{CopyObjectInput, CopySource, UploadPartCopyInput};
 use s3s::path::S3Path;
@@ -17,6 +19,7 @@ use crate::AccessKeys;
 use crate::context::RequestContext;
 use crate::hosts::HostCheck;
 use crate::keys::Access;
+use crate::limits::Load;
 
 /// The rules.
 #[derive(Debug, Clone)]
@@ -107,6 +110,39 @@ fn classify(op: &str) -> (&'static str, Class) {
     )
 }
 
+/// The longest documents. `DeleteObjects` has the limit of S3; a completion of 10,000 parts with a checksum each
+/// takes about 2 MiB; all others are small.
+const DELETE_BYTES_MAX: u64 = 2 << 20;
+const COMPLETE_BYTES_MAX: u64 = 4 << 20;
+const DOCUMENT_BYTES_MAX: u64 = 256 << 10;
+
+/// What an operation makes the node hold, for admission. Refuses a document that is too long before it is read.
+fn load(op: &'static str, headers: &HeaderMap) -> S3Result<Load> {
+    let number = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|length| length.to_str().ok()?.parse().ok())
+    };
+    let announced: Option<u64> = number("x-amz-decoded-content-length").or_else(|| number("content-length"));
+    let bytes_max = match op {
+        "PutObject" => return Ok(Load::Object { bytes: announced }),
+        "UploadPart" => return Ok(Load::Part { bytes: announced }),
+        "CopyObject" => return Ok(Load::COPY),
+        "UploadPartCopy" => return Ok(Load::PART_COPY),
+        "GetObject" | "HeadObject" => return Ok(Load::Small),
+        "DeleteObjects" => DELETE_BYTES_MAX,
+        "CompleteMultipartUpload" => COMPLETE_BYTES_MAX,
+        _ => DOCUMENT_BYTES_MAX,
+    };
+    if number("content-length").is_some_and(|bytes| bytes > bytes_max) {
+        return Err(s3_error!(
+            MaxMessageLengthExceeded,
+            "the body of this operation is limited to {bytes_max} bytes"
+        ));
+    }
+    Ok(Load::Document { bytes_max })
+}
+
 impl AccessRules {
     fn allow(&self, who: Option<&str>, bucket: Option<&str>, class: Class) -> S3Result<()> {
         let is_public =
@@ -175,8 +211,12 @@ impl S3Access for AccessRules {
             });
         }
         self.allow(who.as_deref(), bucket.as_deref(), class)?;
-        match &self.hosts {
-            Some(hosts) => hosts.check(cx.headers()).await,
+        if let Some(hosts) = &self.hosts {
+            hosts.check(cx.headers()).await?;
+        }
+        let load = load(op, cx.headers())?;
+        match RequestContext::of(cx.extensions_mut()) {
+            Some(context) => context.admit(load),
             None => Ok(()),
         }
     }

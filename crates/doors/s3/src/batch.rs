@@ -29,6 +29,7 @@ use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use crate::access::AccessRules;
 use crate::context::RequestContext;
+use crate::limits::Load;
 use crate::map;
 use crate::members::MemberIndex;
 
@@ -70,16 +71,21 @@ impl S3Route for BatchRoute {
             .as_ref()
             .map(|credentials| credentials.access_key.clone());
         let is_signed = who.is_some();
-        if let Some(context) = RequestContext::of(&request.extensions) {
+        let context = RequestContext::of(&request.extensions);
+        if let Some(context) = context {
             context.update(|notes| {
                 notes.op = Some(OPERATION);
                 notes.who = who;
             });
         }
-        if is_signed {
-            return Ok(());
+        if !is_signed {
+            return Err(s3_error!(AccessDenied, "a batch needs a signed request"));
         }
-        Err(s3_error!(AccessDenied, "a batch needs a signed request"))
+        // A batch holds what it has fetched ahead.
+        let load = Load::Fetched {
+            bytes: AHEAD_BYTES_MAX,
+        };
+        context.map_or(Ok(()), |context| context.admit(load))
     }
 
     async fn call(&self, request: S3Request<Body>) -> S3Result<S3Response<Body>> {

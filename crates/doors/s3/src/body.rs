@@ -1,20 +1,21 @@
 //! Bodies: what comes in is counted and must keep moving; what goes out is counted and is whole or cut.
 //!
-//! [`RequestBody`] wraps hyper's body before `s3s` sees it. [`PieceBody`] turns the engine's pieces into an
+//! [`RequestBody`] wraps hyper's body before `s3s` sees it: bytes count as held when they are here (`limits.rs`),
+//! wait if there is no room, and have to come at a minimum pace (`forebay_net::Pace`). [`PieceBody`] turns the engine's pieces into an
 //! answer without copying; if a piece fails, the body ends with an error and hyper cuts the connection, so
-//! that a client can never take a short body for a whole one. [`ResponseBody`] is what hyper sends: it holds
-//! the request's permit and ends its context when it is dropped.
+//! that a client can never take a short body for a whole one. [`ResponseBody`] is what hyper sends: it ends
+//! the request's context, and with it its permit, when it is dropped.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_core::{Error, Kind};
 use forebay_engine::Piece;
+use forebay_net::{Activity, Pace, PaceLimits};
 use futures::Stream;
 use http::StatusCode;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
@@ -24,13 +25,16 @@ use s3s::{Body, StdError};
 use tokio::time::{Instant, Sleep};
 
 use crate::context::RequestContext;
-use crate::limits::Permit;
 
 /// Why a request's body broke off on the way in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BodyFault {
-    /// Nothing came for too long.
+    /// It came too slowly or not at all.
     Stalled,
+    /// It is longer than the operation takes.
+    TooLong,
+    /// There was no room for it for too long.
+    NoRoom,
     /// The connection was lost or the framing was wrong.
     Broken,
 }
@@ -38,7 +42,9 @@ pub(crate) enum BodyFault {
 impl fmt::Display for BodyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Stalled => "the request body made no progress",
+            Self::Stalled => "the request body came too slowly",
+            Self::TooLong => "the request body is longer than this operation takes",
+            Self::NoRoom => "too much is in flight; try again in a second",
             Self::Broken => "the request body broke off",
         })
     }
@@ -46,55 +52,82 @@ impl fmt::Display for BodyFault {
 
 impl std::error::Error for BodyFault {}
 
-/// A request's body, counted, with a limit on how long it may stand still.
+/// The longest wait for room, and the time between two looks for it.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(20);
+const ROOM_LOOK_PERIOD: Duration = Duration::from_millis(20);
+
+/// A request's body: counted, admitted as it comes, with a minimum pace.
 pub(crate) struct RequestBody {
     inner: Incoming,
     context: Arc<RequestContext>,
-    idle_timeout: Duration,
-    /// Made when the body first has to wait; most small bodies never do.
-    idle: Option<Pin<Box<Sleep>>>,
-    is_waiting: bool,
+    pace: Pace,
+    /// Bytes that have come and find no room.
+    held_back: Option<HeldBack>,
     has_ended: bool,
-    unread: Unread,
+    activity: Arc<Activity>,
 }
 
-/// Set when a request was answered before its body had been read: the connection must then close gently, or
-/// the client gets a reset instead of the answer.
-pub(crate) type Unread = Arc<AtomicBool>;
+struct HeldBack {
+    frame: Frame<Bytes>,
+    until: Instant,
+    look: Pin<Box<Sleep>>,
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, BodyFault>>>;
 
 impl RequestBody {
     pub(crate) fn new(
         inner: Incoming,
         context: Arc<RequestContext>,
-        idle_timeout: Duration,
-        unread: Unread,
+        pace: PaceLimits,
+        activity: Arc<Activity>,
     ) -> Self {
         Self {
             inner,
             context,
-            idle_timeout,
-            idle: None,
-            is_waiting: false,
+            pace: Pace::new(pace),
+            held_back: None,
             has_ended: false,
-            unread,
+            activity,
         }
     }
 
-    fn fail(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn fail(&self, fault: BodyFault) -> Polled {
         self.context.update(|notes| notes.body_fault = Some(fault));
         Poll::Ready(Some(Err(fault)))
     }
 
-    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let deadline = Instant::now() + self.idle_timeout;
-        let idle = self
-            .idle
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        if !self.is_waiting {
-            self.is_waiting = true;
-            idle.as_mut().reset(deadline);
+    /// Hands bytes on, or keeps them until there is room.
+    fn take(&mut self, frame: Frame<Bytes>, cx: &mut Context<'_>) -> Polled {
+        let bytes = frame.data_ref().map_or(0, Bytes::len);
+        match self.context.receive(bytes) {
+            Ok(true) => Poll::Ready(Some(Ok(frame))),
+            Ok(false) => {
+                self.held_back = Some(HeldBack {
+                    frame,
+                    until: Instant::now() + ROOM_WAIT_MAX,
+                    look: Box::pin(tokio::time::sleep(ROOM_LOOK_PERIOD)),
+                });
+                self.poll_room(cx)
+            }
+            Err(fault) => self.fail(fault),
         }
-        idle.as_mut().poll(cx)
+    }
+
+    /// Looks for room again and again.
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Polled {
+        while let Some(held_back) = &mut self.held_back {
+            ready!(held_back.look.as_mut().poll(cx));
+            let bytes = held_back.frame.data_ref().map_or(0, Bytes::len);
+            let now = Instant::now();
+            match self.context.receive(bytes) {
+                Ok(true) => return Poll::Ready(self.held_back.take().map(|held_back| Ok(held_back.frame))),
+                Ok(false) if now < held_back.until => held_back.look.as_mut().reset(now + ROOM_LOOK_PERIOD),
+                Ok(false) => return self.fail(BodyFault::NoRoom),
+                Err(fault) => return self.fail(fault),
+            }
+        }
+        Poll::Pending
     }
 }
 
@@ -102,19 +135,24 @@ impl HttpBody for RequestBody {
     type Data = Bytes;
     type Error = BodyFault;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyFault>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+        if self.held_back.is_some() {
+            return self.poll_room(cx);
+        }
         match Pin::new(&mut self.inner).poll_frame(cx) {
             Poll::Pending => {
-                ready!(self.poll_idle(cx));
-                self.fail(BodyFault::Stalled)
+                let is_over = self.pace.poll_wait(cx).is_ready();
+                if self.pace.is_slow() {
+                    self.context.break_promise();
+                }
+                if is_over {
+                    return self.fail(BodyFault::Stalled);
+                }
+                Poll::Pending
             }
             Poll::Ready(Some(Ok(frame))) => {
-                self.is_waiting = false;
-                self.context.count_in(frame.data_ref().map_or(0, Bytes::len));
-                Poll::Ready(Some(Ok(frame)))
+                self.pace.moved(frame.data_ref().map_or(0, Bytes::len));
+                self.take(frame, cx)
             }
             Poll::Ready(Some(Err(_))) => self.fail(BodyFault::Broken),
             Poll::Ready(None) => {
@@ -125,18 +163,30 @@ impl HttpBody for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.held_back.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let held_back = self
+            .held_back
+            .as_ref()
+            .and_then(|held_back| held_back.frame.data_ref());
+        let (mut hint, bytes) = (self.inner.size_hint(), held_back.map_or(0, Bytes::len) as u64);
+        if bytes > 0 {
+            // The upper bound first: it may never lie below the lower one.
+            if let Some(upper) = hint.upper() {
+                hint.set_upper(upper + bytes);
+            }
+            hint.set_lower(hint.lower() + bytes);
+        }
+        hint
     }
 }
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
         if !self.has_ended && !self.inner.is_end_stream() {
-            self.unread.store(true, Ordering::Relaxed);
+            self.activity.leave_unread();
         }
     }
 }
@@ -210,7 +260,7 @@ impl<S: Stream<Item = forebay_core::Result<Piece>> + Unpin> ByteStream for Piece
 pub(crate) struct ResponseBody {
     inner: Body,
     context: Arc<RequestContext>,
-    _permit: Option<Permit>,
+    activity: Arc<Activity>,
     status: StatusCode,
     bytes_out: u64,
     /// `None` if the length is not known before the end.
@@ -223,7 +273,7 @@ impl ResponseBody {
     pub(crate) fn new(
         inner: Body,
         context: Arc<RequestContext>,
-        permit: Option<Permit>,
+        activity: Arc<Activity>,
         status: StatusCode,
         is_head: bool,
     ) -> Self {
@@ -235,7 +285,7 @@ impl ResponseBody {
         Self {
             inner,
             context,
-            _permit: permit,
+            activity,
             status,
             bytes_out: 0,
             bytes_expected,
@@ -274,6 +324,7 @@ impl Drop for ResponseBody {
     fn drop(&mut self) {
         let is_complete = self.has_ended || self.bytes_expected == Some(self.bytes_out);
         self.context.end(self.status, self.bytes_out, is_complete);
+        self.activity.end_answer();
     }
 }
 

@@ -9,11 +9,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_core::Tier;
+use forebay_net::Origin;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use http::{Extensions, Method, StatusCode, Uri};
 use parking_lot::Mutex;
+use s3s::{S3Error, S3Result};
 
 use crate::body::BodyFault;
+use crate::limits::{Admission, Holder, Load, Permit};
+use crate::refusal;
 
 /// What is logged for a request whose client did not wait for the answer; nginx has the same number for it.
 const ABANDONED_STATUS: u16 = 499;
@@ -60,6 +64,12 @@ pub(crate) struct RequestContext {
     notes: Mutex<RequestNotes>,
     observer: Option<Arc<dyn S3Observer>>,
     has_ended: AtomicBool,
+    admission: Arc<Admission>,
+    origin: Origin,
+    /// Taken by `access.rs`, given back when the request ends.
+    permit: Mutex<Option<Permit>>,
+    /// The longest body that this operation takes; more ends it.
+    body_bytes_max: AtomicU64,
 }
 
 /// What is learnt on the way.
@@ -118,8 +128,17 @@ impl RequestClaim {
 }
 
 impl RequestContext {
-    pub(crate) fn new(id: String, observer: Option<Arc<dyn S3Observer>>) -> Arc<Self> {
+    pub(crate) fn new(
+        id: String,
+        observer: Option<Arc<dyn S3Observer>>,
+        admission: &Arc<Admission>,
+        origin: Origin,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            admission: Arc::clone(admission),
+            origin,
+            permit: Mutex::new(None),
+            body_bytes_max: AtomicU64::new(u64::MAX),
             id,
             started: Instant::now(),
             bytes_in: AtomicU64::new(0),
@@ -162,8 +181,47 @@ impl RequestContext {
         self.read(|notes| notes.who.clone())
     }
 
-    pub(crate) fn count_in(&self, bytes: usize) {
-        self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Lets the request in, or refuses it. Its signature is verified and its key may do this.
+    pub(crate) fn admit(&self, load: Load) -> S3Result<()> {
+        let who = self
+            .who()
+            .map_or(Holder::Strangers, |key| Holder::Key(key.into()));
+        let Some(permit) = self.admission.admit(who, self.origin, load) else {
+            return Err(self.slow_down());
+        };
+        *self.permit.lock() = Some(permit);
+        if let Load::Document { bytes_max } = load {
+            self.body_bytes_max.store(bytes_max, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn slow_down(&self) -> S3Error {
+        self.update(|notes| notes.own_error = true);
+        refusal::slow_down()
+    }
+
+    /// Counts body bytes on their way in. Returns false if there is no room for them now: ask again.
+    pub(crate) fn receive(&self, bytes: usize) -> Result<bool, BodyFault> {
+        let before = self.bytes_in.load(Ordering::Relaxed);
+        if before.saturating_add(bytes as u64) > self.body_bytes_max.load(Ordering::Relaxed) {
+            return Err(BodyFault::TooLong);
+        }
+        let has_room = match &mut *self.permit.lock() {
+            Some(permit) => permit.receive(bytes as u64),
+            None => true,
+        };
+        if has_room {
+            self.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+        Ok(has_room)
+    }
+
+    /// The body does not come as it was announced.
+    pub(crate) fn break_promise(&self) {
+        if let Some(permit) = &mut *self.permit.lock() {
+            permit.break_promise();
+        }
     }
 
     pub(crate) fn count_tier(&self, tier: Tier, bytes: usize) {
@@ -179,6 +237,7 @@ impl RequestContext {
     /// Writes the access log line and tells the observer. Called once, when the answer's body is gone.
     /// `complete` is false if the body broke off.
     pub(crate) fn end(&self, status: StatusCode, bytes_out: u64, complete: bool) {
+        drop(self.permit.lock().take());
         // These have no body; the length in their head is that of the object.
         let has_no_body = matches!(status, StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT);
         self.report(status.as_u16(), bytes_out, complete || has_no_body);
@@ -272,7 +331,11 @@ mod tests {
     #[test]
     fn every_request_is_reported_once_also_an_abandoned_one() {
         let seen = Arc::new(Seen::default());
-        let context = || RequestContext::new("ID".to_owned(), Some(Arc::clone(&seen) as Arc<dyn S3Observer>));
+        let admission = Admission::new(1, 1);
+        let context = || {
+            let observer = Some(Arc::clone(&seen) as Arc<dyn S3Observer>);
+            RequestContext::new("ID".to_owned(), observer, &admission, Origin::default())
+        };
         context().end(StatusCode::OK, 1, true);
         drop(context());
         assert_eq!(*seen.0.lock(), [200, 499]);

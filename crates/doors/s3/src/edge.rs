@@ -1,6 +1,6 @@
 //! The pipeline that every request walks through, and the [`S3Edge`] that owns it.
 //!
-//! Admission, CORS, guard, `s3s`, finishing touches. All answers, also refusals, get a request id and count
+//! CORS, guard, `s3s` with access and admission, finishing touches. All answers, also refusals, get a request id and count
 //! in the access log; nothing here spawns a task, so a client that goes away ends its request.
 
 use std::hash::{BuildHasher, RandomState};
@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use forebay_engine::Engine;
-use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use forebay_net::{Activity, Origin};
+use http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use s3s::Body;
@@ -18,7 +19,7 @@ use s3s::service::{S3Service, S3ServiceBuilder};
 
 use crate::access::AccessRules;
 use crate::batch::{self, AnyName, BatchRoute};
-use crate::body::{BodyFault, RequestBody, ResponseBody, Unread};
+use crate::body::{BodyFault, RequestBody, ResponseBody};
 use crate::context::{RequestContext, RequestNotes};
 use crate::cors::Cors;
 use crate::guard::Guard;
@@ -26,7 +27,7 @@ use crate::hosts::{BucketHosts, HostCheck};
 use crate::ignored_range::IgnoredRange;
 use crate::keys::KeyAuth;
 use crate::lake_patience;
-use crate::limits::{Admission, InFlight, Load};
+use crate::limits::{Admission, InFlight};
 use crate::operations::Operations;
 use crate::rechunk::{SmallChunks, is_chunked};
 use crate::refusal::{Refusal, push_element};
@@ -102,20 +103,26 @@ impl S3Edge {
     }
 
     /// Answers one request. Cancel-safe: dropping the future abandons the request.
-    pub(crate) async fn handle(&self, request: Request<Incoming>, unread: &Unread) -> Response<ResponseBody> {
-        let context = RequestContext::new(self.ids.next(), self.observer.clone());
+    pub(crate) async fn handle(
+        &self,
+        request: Request<Incoming>,
+        origin: Origin,
+        activity: &Arc<Activity>,
+    ) -> Response<ResponseBody> {
+        activity.begin_answer();
+        let observer = self.observer.clone();
+        let context = RequestContext::new(self.ids.next(), observer, &self.admission, origin);
         context.claimed(request.method(), request.uri(), request.headers());
         let is_head = request.method() == Method::HEAD;
         let cors_headers = self.cors.answer_headers(request.method(), request.headers());
 
-        let permit = self.admission.admit(load(&request));
-        let mut response = if permit.is_none() {
-            unread.fetch_or(!request.body().is_end_stream(), Ordering::Relaxed);
-            Refusal::slow_down().into_response()
-        } else if request.method() == Method::OPTIONS {
+        let mut response = if request.method() == Method::OPTIONS {
+            if !request.body().is_end_stream() {
+                activity.leave_unread();
+            }
             self.cors.preflight(request.headers())
         } else {
-            self.ask(request, &context, unread).await
+            self.ask(request, &context, activity).await
         };
 
         if response.status().is_client_error() || response.status().is_server_error() {
@@ -127,7 +134,7 @@ impl S3Edge {
         if let Ok(id) = HeaderValue::from_str(&context.id) {
             response.headers_mut().insert(REQUEST_ID, id);
         }
-        if unread.load(Ordering::Relaxed) {
+        if activity.has_unread() {
             // The connection ends after this; a client that pools connections must not send another request
             // on it.
             response
@@ -135,7 +142,8 @@ impl S3Edge {
                 .insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let status = response.status();
-        response.map(|body| ResponseBody::new(body, context, permit, status, is_head))
+        let activity = Arc::clone(activity);
+        response.map(|body| ResponseBody::new(body, context, activity, status, is_head))
     }
 
     /// The guard, then `s3s`, then what `s3s` cannot do.
@@ -143,29 +151,24 @@ impl S3Edge {
         &self,
         request: Request<Incoming>,
         context: &Arc<RequestContext>,
-        unread: &Unread,
+        activity: &Arc<Activity>,
     ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        if let Err(refusal) = self.guard.check(&mut parts) {
-            unread.fetch_or(!body.is_end_stream(), Ordering::Relaxed);
-            return refusal.into_response();
-        }
-        let document_digest = match xml_digest::wanted(&parts) {
+        let checked = self.guard.check(&mut parts).and_then(|()| xml_digest::wanted(&parts));
+        let document_digest = match checked {
             Ok(digest) => digest,
             Err(refusal) => {
-                unread.fetch_or(!body.is_end_stream(), Ordering::Relaxed);
+                if !body.is_end_stream() {
+                    activity.leave_unread();
+                }
                 return refusal.into_response();
             }
         };
         let body = if body.is_end_stream() {
             Body::empty()
         } else {
-            let body = RequestBody::new(
-                body,
-                Arc::clone(context),
-                self.options.body_idle_timeout,
-                Arc::clone(unread),
-            );
+            let pace = self.options.pace();
+            let body = RequestBody::new(body, Arc::clone(context), pace, Arc::clone(activity));
             if is_chunked(&parts.headers) {
                 Body::http_body(SmallChunks::new(body))
             } else if let Some(digest) = document_digest {
@@ -220,32 +223,6 @@ fn builder(operations: Operations, rules: &AccessRules, domain: Option<&str>) ->
     builder
 }
 
-/// Returns what is known about a request's body before it is read. A copy may pass its bytes through this
-/// node as well.
-fn load<B>(request: &Request<B>) -> Load {
-    let headers = request.headers();
-    let length = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok()?.parse().ok());
-    let has_unknown_length =
-        headers.contains_key(TRANSFER_ENCODING) || headers.contains_key("x-amz-copy-source");
-    let query = request.uri().query().unwrap_or_default();
-    // A batch holds what it has fetched ahead.
-    let held_bytes = if batch::is_batch(request.method(), request.uri()) {
-        batch::AHEAD_BYTES_MAX
-    } else {
-        0
-    };
-    Load {
-        bytes: if has_unknown_length {
-            None
-        } else {
-            Some(length.unwrap_or(0).max(held_bytes))
-        },
-        is_part: query.split('&').any(|pair| pair.starts_with("partNumber=")),
-    }
-}
-
 fn internal_error() -> Refusal {
     Refusal::new(
         StatusCode::INTERNAL_SERVER_ERROR,
@@ -260,7 +237,16 @@ fn body_refusal(status: StatusCode, notes: &RequestNotes) -> Option<Refusal> {
         return None;
     }
     Some(match notes.body_fault {
-        Some(BodyFault::Stalled) => Refusal::bad("RequestTimeout", "the request body made no progress"),
+        Some(BodyFault::Stalled) => Refusal::bad("RequestTimeout", "the request body came too slowly"),
+        Some(BodyFault::TooLong) => Refusal::bad(
+            "MaxMessageLengthExceeded",
+            "the body is longer than this operation takes",
+        ),
+        Some(BodyFault::NoRoom) => Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "SlowDown",
+            "too much is in flight; try again in a second",
+        ),
         Some(BodyFault::Broken) => Refusal::bad("IncompleteBody", "the request body broke off"),
         None => Refusal::bad(
             "BadDigest",
@@ -361,7 +347,7 @@ mod tests {
 
     #[test]
     fn errors_carry_id_resource_and_message() {
-        let context = RequestContext::new("ID".to_owned(), None);
+        let context = RequestContext::new("ID".to_owned(), None, &Admission::new(1, 1), Origin::default());
         context.update(|notes| {
             notes.bucket = Some("b".into());
             notes.key = Some("<k>".into());

@@ -1,15 +1,26 @@
-//! Admission: a hard limit of requests and bytes in flight.
+//! Admission: limits of requests and bytes in flight, and of what one client may hold of them.
 //!
-//! A request is admitted before anything is read or looked up, and counts until its answer's last byte has
-//! gone (or its connection is lost). What it counts is what it can make the node hold at one time, not what
-//! it moves in all: an upload its size up to a window, everything else a fixed cost. Beyond the limit the
-//! answer is `503 SlowDown` with `Retry-After`, so that clients back off and memory stays bounded. A request
-//! that would count more than the whole limit counts the whole limit, so it comes in when it is alone.
+//! A request is admitted when its signature has been verified and its key may do what it asks (`access.rs`),
+//! and counts until its answer's last byte has gone or its connection is lost. So a request that is refused
+//! holds nothing. What counts is what the node holds, never what a head claims: a read counts about a page, an
+//! upload counts its bytes as they come in, up to the window that its way to the lake can hold.
+//!
+//! Shares (`forebay_net::share_fits`) hold for each key, for all strangers together, and for each address:
+//! whoever holds much gets no more while others would find nothing. Beyond a limit the answer is
+//! `503 SlowDown` with `Retry-After`.
+//!
+//! A length that was announced is a promise of its key alone: a key that has promised its share begins no other
+//! upload, so that those that are under way can end; other keys do not notice. The promise of a body that does
+//! not come is struck out. Uploads that find no room for more bytes wait, and one at a time, in the order in
+//! which they were admitted, may use the last quarter of the limit: there is always one that can end.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a request without a body counts: about one page on its way to the socket.
+use forebay_net::{Origin, share_fits, share_max};
+use parking_lot::Mutex;
+
+/// What every request counts: about one page on its way to the socket.
 const READ_COST_BYTES: u64 = 512 << 10;
 
 /// A part is passed on while it comes in.
@@ -21,13 +32,77 @@ const WRITER_PART_BYTES_MIN: u64 = 16 << 20;
 const WRITER_PARTS_MAX: u64 = 10_000;
 const WRITER_PARTS_HELD: u64 = 5;
 
-/// What a request brings, as far as its head says.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
-    /// The size of its body; `None` if that is not known.
-    pub(crate) bytes: Option<u64>,
-    /// Whether it is one part of a multipart upload.
-    pub(crate) is_part: bool,
+/// Growing takes the lock once for so many bytes.
+const GROWTH_BYTES: u64 = 1 << 20;
+
+/// What a request makes the node hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    /// A read, a listing, a change of settings.
+    Small,
+    /// A body that is held whole, of up to so many bytes.
+    Document { bytes_max: u64 },
+    /// An object; its size as announced, if it was.
+    Object { bytes: Option<u64> },
+    /// A part of an upload.
+    Part { bytes: Option<u64> },
+    /// Bytes that the node fetches itself, so many at a time: copies, batches.
+    Fetched { bytes: u64 },
+}
+
+impl Load {
+    /// A copy of an object through this node.
+    pub(crate) const COPY: Self = Self::Fetched {
+        bytes: WRITER_PART_BYTES_MIN * WRITER_PARTS_HELD,
+    };
+    /// A copy of a part.
+    pub(crate) const PART_COPY: Self = Self::Fetched {
+        bytes: PART_WINDOW_BYTES,
+    };
+
+    /// What it counts at once.
+    fn bytes_now(self) -> u64 {
+        match self {
+            Self::Fetched { bytes } => bytes.max(READ_COST_BYTES),
+            _ => READ_COST_BYTES,
+        }
+    }
+
+    /// What it may count in the end: a body counts as it comes, also one that is longer than was announced.
+    fn window_bytes(self) -> u64 {
+        let bytes = match self {
+            Self::Small => 0,
+            Self::Document { bytes_max } => bytes_max,
+            Self::Fetched { bytes } => bytes,
+            Self::Part { .. } => PART_WINDOW_BYTES,
+            Self::Object { bytes } => {
+                let part_bytes = (bytes.unwrap_or(0) / WRITER_PARTS_MAX).max(WRITER_PART_BYTES_MIN);
+                part_bytes * WRITER_PARTS_HELD
+            }
+        };
+        bytes.max(self.bytes_now())
+    }
+
+    /// What it says that it will count.
+    fn announced_bytes(self) -> u64 {
+        match self {
+            Self::Part { bytes: Some(bytes) } | Self::Object { bytes: Some(bytes) } => {
+                bytes.min(self.window_bytes())
+            }
+            _ => self.window_bytes(),
+        }
+    }
+}
+
+/// Who a request counts for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Holder {
+    /// The owner of an access key.
+    Key(Box<str>),
+    /// Everybody without a key.
+    Strangers,
+    /// Whoever is at this address.
+    Address(Origin),
 }
 
 /// Requests and bytes in flight at one moment.
@@ -39,145 +114,203 @@ pub struct InFlight {
     pub bytes: u64,
 }
 
-/// The limit and what is in flight.
+/// The limits and what is in flight.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    requests_max: u64,
-    bytes_max: u64,
-    requests: AtomicU64,
-    bytes: AtomicU64,
+    max: InFlight,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    total: InFlight,
+    holders: HashMap<Holder, Held>,
+    next_number: u64,
+    /// Permits that wait for bytes.
+    waiting: BTreeSet<u64>,
+    /// The one permit that may use the last quarter, until it ends or turns out to be slow.
+    last_quarter: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Held {
+    now: InFlight,
+    /// Bytes that were announced and have not come.
+    promised_bytes: u64,
 }
 
 impl Admission {
     pub(crate) fn new(requests_max: u64, bytes_max: u64) -> Arc<Self> {
         Arc::new(Self {
-            requests_max,
-            bytes_max,
-            requests: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+            max: InFlight {
+                requests: requests_max,
+                bytes: bytes_max,
+            },
+            table: Mutex::new(Table::default()),
         })
     }
 
     /// Lets a request in, or not.
-    pub(crate) fn admit(self: &Arc<Self>, load: Load) -> Option<Permit> {
-        let cost_bytes = cost_bytes(load).min(self.bytes_max);
-        if !take(&self.requests, 1, self.requests_max) {
+    pub(crate) fn admit(self: &Arc<Self>, who: Holder, from: Origin, load: Load) -> Option<Permit> {
+        let share = share_max(self.max.bytes);
+        let bytes = load.bytes_now().min(share);
+        let bytes_max = load.window_bytes().clamp(bytes, share);
+        let announced_bytes = load.announced_bytes().clamp(bytes, share);
+        let holders = [who, Holder::Address(from)];
+        let mut table = self.table.lock();
+        let is_free = holders.iter().all(|holder| {
+            let mine = table.held(holder).now;
+            share_fits(mine.requests, table.total.requests, 1, self.max.requests)
+                && share_fits(mine.bytes, table.total.bytes, bytes, self.max.bytes)
+        });
+        let promises = table.held(&holders[0]);
+        let promised_bytes = announced_bytes - bytes;
+        let is_kept =
+            promised_bytes == 0 || promises.now.bytes + promises.promised_bytes + announced_bytes <= share;
+        if !is_free || !is_kept {
             return None;
         }
-        if !take(&self.bytes, cost_bytes, self.bytes_max) {
-            self.requests.fetch_sub(1, Ordering::Relaxed);
-            return None;
+        for holder in &holders {
+            table.change(holder, |held| {
+                held.now.requests += 1;
+                held.now.bytes += bytes;
+            });
         }
+        table.change(&holders[0], |held| held.promised_bytes += promised_bytes);
+        table.total.requests += 1;
+        table.total.bytes += bytes;
+        table.next_number += 1;
         Some(Permit {
+            number: table.next_number,
             admission: Arc::clone(self),
-            cost_bytes,
+            holders,
+            bytes,
+            bytes_max,
+            received_bytes: 0,
+            promised_bytes,
         })
     }
 
     pub(crate) fn in_flight(&self) -> InFlight {
-        InFlight {
-            requests: self.requests.load(Ordering::Relaxed),
-            bytes: self.bytes.load(Ordering::Relaxed),
-        }
+        self.table.lock().total
     }
 }
 
-fn cost_bytes(load: Load) -> u64 {
-    let window = if load.is_part {
-        PART_WINDOW_BYTES
-    } else {
-        let part_bytes = (load.bytes.unwrap_or(0) / WRITER_PARTS_MAX).max(WRITER_PART_BYTES_MIN);
-        part_bytes * WRITER_PARTS_HELD
-    };
-    load.bytes
-        .map_or(window, |bytes| bytes.min(window))
-        .max(READ_COST_BYTES)
-}
+impl Table {
+    fn held(&self, holder: &Holder) -> Held {
+        self.holders.get(holder).copied().unwrap_or_default()
+    }
 
-fn take(counter: &AtomicU64, amount: u64, max: u64) -> bool {
-    let add = |now: u64| now.checked_add(amount).filter(|sum| *sum <= max);
-    counter
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
-        .is_ok()
+    /// One at a time, in the order of admission.
+    fn may_use_last_quarter(&self, number: u64) -> bool {
+        match self.last_quarter {
+            Some(user) => user == number,
+            None => self.waiting.first().is_none_or(|first| number <= *first),
+        }
+    }
+
+    fn leave_last_quarter(&mut self, number: u64) {
+        if self.last_quarter == Some(number) {
+            self.last_quarter = None;
+        }
+    }
+
+    fn change(&mut self, holder: &Holder, change: impl FnOnce(&mut Held)) {
+        let held = self.holders.entry(holder.clone()).or_default();
+        change(held);
+        if *held == Held::default() {
+            self.holders.remove(holder);
+        }
+    }
 }
 
 /// A place among the requests in flight; dropping it gives it back.
 #[derive(Debug)]
 pub(crate) struct Permit {
     admission: Arc<Admission>,
-    cost_bytes: u64,
+    number: u64,
+    holders: [Holder; 2],
+    bytes: u64,
+    bytes_max: u64,
+    received_bytes: u64,
+    promised_bytes: u64,
+}
+
+impl Permit {
+    /// Counts bytes that have come in. Returns false if there is no room for them now: ask again.
+    pub(crate) fn receive(&mut self, bytes: u64) -> bool {
+        let received = self.received_bytes.saturating_add(bytes);
+        let needed = received.min(self.bytes_max);
+        if needed > self.bytes && !self.grow(needed) {
+            return false;
+        }
+        self.received_bytes = received;
+        true
+    }
+
+    /// Takes what is needed, and a step more if that is free.
+    fn grow(&mut self, needed: u64) -> bool {
+        let max = self.admission.max.bytes;
+        let mut table = self.admission.table.lock();
+        let fits = |table: &Table, more: u64| {
+            let share = |holder| share_fits(table.held(holder).now.bytes, table.total.bytes, more, max);
+            table.total.bytes + more <= share_max(max) && self.holders.iter().all(share)
+        };
+        let (least, step) = (
+            needed - self.bytes,
+            (self.bytes + GROWTH_BYTES).min(self.bytes_max),
+        );
+        let step = step.max(needed) - self.bytes;
+        let more = if fits(&table, step) {
+            step
+        } else if fits(&table, least) {
+            least
+        } else if table.may_use_last_quarter(self.number) && table.total.bytes + least <= max {
+            table.last_quarter = Some(self.number);
+            least
+        } else {
+            table.waiting.insert(self.number);
+            return false;
+        };
+        table.waiting.remove(&self.number);
+        table.total.bytes += more;
+        for holder in &self.holders {
+            table.change(holder, |held| held.now.bytes += more);
+        }
+        let kept = self.promised_bytes.min(more);
+        table.change(&self.holders[0], |held| held.promised_bytes -= kept);
+        self.promised_bytes -= kept;
+        self.bytes += more;
+        true
+    }
+
+    /// Strikes out what was announced and does not come.
+    pub(crate) fn break_promise(&mut self) {
+        let promised_bytes = std::mem::take(&mut self.promised_bytes);
+        let mut table = self.admission.table.lock();
+        table.change(&self.holders[0], |held| held.promised_bytes -= promised_bytes);
+        table.leave_last_quarter(self.number);
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.admission.bytes.fetch_sub(self.cost_bytes, Ordering::Relaxed);
-        self.admission.requests.fetch_sub(1, Ordering::Relaxed);
+        let mut table = self.admission.table.lock();
+        table.leave_last_quarter(self.number);
+        table.waiting.remove(&self.number);
+        table.total.requests -= 1;
+        table.total.bytes -= self.bytes;
+        for holder in &self.holders {
+            table.change(holder, |held| {
+                held.now.requests -= 1;
+                held.now.bytes -= self.bytes;
+            });
+        }
+        table.change(&self.holders[0], |held| {
+            held.promised_bytes -= self.promised_bytes;
+        });
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const READ: Load = Load {
-        bytes: Some(0),
-        is_part: false,
-    };
-
-    fn put(bytes: Option<u64>) -> Load {
-        Load {
-            bytes,
-            is_part: false,
-        }
-    }
-
-    #[test]
-    fn requests_beyond_the_limit_are_refused_until_one_ends() {
-        let admission = Admission::new(2, u64::MAX);
-        let first = admission.admit(READ).unwrap();
-        let _second = admission.admit(READ).unwrap();
-        assert!(admission.admit(READ).is_none());
-        drop(first);
-        assert!(admission.admit(READ).is_some());
-    }
-
-    #[test]
-    fn bytes_beyond_the_limit_are_refused_and_nothing_leaks() {
-        let admission = Admission::new(100, 2 * READ_COST_BYTES);
-        let big = admission.admit(put(Some(2 * READ_COST_BYTES))).unwrap();
-        assert!(admission.admit(READ).is_none());
-        drop(big);
-        assert_eq!(admission.in_flight(), InFlight::default());
-    }
-
-    #[test]
-    fn an_upload_counts_its_window_not_its_size() {
-        assert_eq!(cost_bytes(put(Some(20 << 20))), 20 << 20);
-        assert_eq!(cost_bytes(put(Some(1 << 30))), 80 << 20);
-        let part = Load {
-            bytes: Some(1 << 30),
-            is_part: true,
-        };
-        assert_eq!(cost_bytes(part), 16 << 20);
-    }
-
-    #[test]
-    fn the_window_grows_with_the_parts_of_a_huge_object() {
-        assert!(cost_bytes(put(Some(5 << 40))) > 2 << 30);
-        assert!(cost_bytes(put(Some(u64::MAX))) > 0);
-    }
-
-    #[test]
-    fn a_body_of_unknown_length_counts_a_whole_window() {
-        assert_eq!(cost_bytes(put(None)), 80 << 20);
-    }
-
-    #[test]
-    fn what_counts_more_than_the_limit_comes_in_alone() {
-        let admission = Admission::new(100, 1 << 20);
-        let alone = admission.admit(put(Some(1 << 30))).unwrap();
-        assert!(admission.admit(READ).is_none());
-        drop(alone);
-        assert_eq!(admission.in_flight(), InFlight::default());
-    }
-}
+mod tests;

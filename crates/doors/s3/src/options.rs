@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_core::BucketName;
+use forebay_net::PaceLimits;
 
 use crate::{AccessKeys, MemberIndex, S3Observer};
 
@@ -26,12 +27,16 @@ pub struct S3Options {
     pub inflight_requests_max: u64,
     /// Bytes in flight beyond this are answered `503 SlowDown`; see `limits.rs` for what a request counts.
     pub inflight_bytes_max: u64,
-    /// Connections beyond this wait in the listen queue.
+    /// Connections. When all are there, the oldest idle one makes room; one address gets a share of them.
     pub connections_max: usize,
-    /// A request head that takes longer closes the connection; also how long an idle connection is kept.
-    pub header_read_timeout: Duration,
+    /// A request head that takes longer, from its first byte on, closes the connection.
+    pub head_timeout: Duration,
+    /// An idle connection is kept for so long.
+    pub idle_timeout: Duration,
     /// A body that makes no progress for so long, in either direction, ends its request.
     pub body_idle_timeout: Duration,
+    /// Bytes a second that a client has to send or take of a body whenever we wait for it; 0 is any.
+    pub body_rate_min: u64,
     /// A request head larger than this is refused.
     pub header_bytes_max: usize,
     /// After shutdown begins, requests get so long to finish before their connections are cut.
@@ -57,13 +62,23 @@ impl S3Options {
             inflight_requests_max: 4096,
             inflight_bytes_max: 2 << 30,
             connections_max: 8192,
-            header_read_timeout: Duration::from_secs(75),
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
             body_idle_timeout: Duration::from_secs(60),
+            body_rate_min: 4 << 10,
             header_bytes_max: 32 << 10,
             shutdown_deadline: Duration::from_secs(20),
             lake_patience: Duration::from_secs(10),
             members: None,
             observer: None,
+        }
+    }
+
+    /// What is asked of a client that sends or takes a body.
+    pub(crate) fn pace(&self) -> PaceLimits {
+        PaceLimits {
+            grace: self.body_idle_timeout,
+            bytes_per_second_min: self.body_rate_min,
         }
     }
 }

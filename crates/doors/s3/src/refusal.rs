@@ -2,8 +2,22 @@
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
-use http::{Response, StatusCode};
-use s3s::Body;
+use http::{HeaderMap, Response, StatusCode};
+use s3s::{Body, S3Error, S3ErrorCode};
+
+/// The answer to a request that finds no room, for `s3s` to write.
+pub(crate) fn slow_down() -> S3Error {
+    let mut answer = S3Error::with_message(
+        S3ErrorCode::SlowDown,
+        "too much is in flight, in all or of this key or address; try again in a second",
+    );
+    answer.set_headers(HeaderMap::from_iter([
+        // Given headers replace all others, so the content type has to come along.
+        (CONTENT_TYPE, HeaderValue::from_static("application/xml")),
+        (RETRY_AFTER, HeaderValue::from_static("1")),
+    ]));
+    answer
+}
 
 /// A refused request: status, S3 code, message, and what else belongs into the XML.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,14 +49,6 @@ impl Refusal {
 
     pub(crate) fn not_implemented(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, "NotImplemented", message)
-    }
-
-    pub(crate) fn slow_down() -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "SlowDown",
-            "too much is in flight; try again in a second",
-        )
     }
 
     pub(crate) fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
@@ -117,8 +123,10 @@ mod tests {
 
     #[test]
     fn overload_says_when_to_come_back() {
-        let response = Refusal::slow_down().into_response();
-        assert_eq!(response.status(), 503);
-        assert_eq!(response.headers()[RETRY_AFTER], "1");
+        let busy = Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "SlowDown", "later").into_response();
+        assert_eq!(busy.headers()[RETRY_AFTER], "1");
+        let busy = slow_down();
+        assert_eq!(busy.status_code(), Some(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(busy.headers().map(|headers| &headers[RETRY_AFTER]).unwrap(), "1");
     }
 }

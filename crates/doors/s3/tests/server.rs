@@ -43,14 +43,17 @@ async fn hanging_put(server: &Server) -> TcpStream {
 
 #[tokio::test]
 async fn overload_is_answered_with_slow_down() {
-    let server = Server::start_with(|options| options.inflight_requests_max = 2).await;
-    let mut hanging = vec![hanging_put(&server).await, hanging_put(&server).await];
-    until("both are in flight", || server.edge.in_flight().requests == 2).await;
+    let server = Server::start_with(|options| options.inflight_requests_max = 4).await;
+    let mut hanging = Vec::new();
+    for _ in 0..3 {
+        hanging.push(hanging_put(&server).await);
+    }
+    until("all are in flight", || server.edge.in_flight().requests == 3).await;
     let reply = server.get("a").await;
     reply.expect_error(503, "SlowDown");
     assert_eq!(reply.get("retry-after"), Some("1"));
     hanging.clear();
-    until("both are gone", || server.edge.in_flight().requests == 0).await;
+    until("all are gone", || server.edge.in_flight().requests == 0).await;
     assert_eq!(server.edge.in_flight().bytes, 0);
     assert_eq!(server.get("a").await.status, 404);
 }
@@ -59,8 +62,7 @@ async fn overload_is_answered_with_slow_down() {
 async fn bytes_in_flight_are_limited() {
     let server = Server::start_with(|options| options.inflight_bytes_max = 1 << 20).await;
     let _one = hanging_put(&server).await;
-    let _two = hanging_put(&server).await;
-    until("both are in flight", || server.edge.in_flight().requests == 2).await;
+    until("it is in flight", || server.edge.in_flight().requests == 1).await;
     server.get("a").await.expect_error(503, "SlowDown");
 }
 

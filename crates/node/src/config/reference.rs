@@ -122,9 +122,11 @@ pub const SETTINGS: &[Setting] = settings! {
     "limits.inflight_bytes", "FOREBAY_LIMITS_INFLIGHT_BYTES", Text, "1GiB",
         "Bytes of request bodies and answers in flight at the S3 endpoint; beyond it clients get 503 SlowDown.";
     "limits.inflight_requests", "FOREBAY_LIMITS_INFLIGHT_REQUESTS", Number, "1024",
-        "Requests in flight at the S3 endpoint; beyond it clients get 503 SlowDown.";
+        "Requests in flight at the S3 endpoint; beyond it clients get 503 SlowDown. One key, and one address, gets three quarters of this and of the bytes at most, less while others are there.";
     "limits.connections", "FOREBAY_LIMITS_CONNECTIONS", Number, "4096",
-        "Open connections of the S3 endpoint.";
+        "Open connections of the S3 endpoint. When all are open the oldest idle one is closed; one address gets three quarters at most.";
+    "limits.body_rate", "FOREBAY_LIMITS_BODY_RATE", Text, "4KiB",
+        "Bytes a second that a client has to send or take of a body whenever the node waits for it, after a minute's grace; 0 is satisfied with any byte in a minute.";
     "limits.lake_requests", "FOREBAY_LIMITS_LAKE_REQUESTS", Number, "64",
         "Requests in flight to one lake, of every kind; bodies that a client sends part by part are not counted, because they come at its pace.";
     "limits.lake_patience", "FOREBAY_LIMITS_LAKE_PATIENCE", Text, "5m",

@@ -145,3 +145,21 @@ fn a_secret_without_quotes_is_an_error_that_does_not_repeat_it() {
         assert!(!format!("{error:?}").contains("1234567890"), "{error:?}");
     }
 }
+
+#[test]
+fn secrets_that_everybody_can_read_are_found() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("forebay.toml");
+    let with = |text: &str, mode: u32| {
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        Config::open_secrets(&file)
+    };
+    let secret = "[[key]]\nid = 'a'\nsecret = 'hush-hush-hush'\n";
+    assert_eq!(with(secret, 0o644), Some(0o644));
+    assert_eq!(with(secret, 0o640), None);
+    assert_eq!(with("[[key]]\nid = 'a'\nsecret_file = '/x'\n", 0o644), None);
+    assert_eq!(with("ram = '1GiB'\n", 0o644), None);
+    assert_eq!(Config::open_secrets(&dir.path().join("absent")), None);
+}

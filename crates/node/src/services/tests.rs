@@ -65,14 +65,48 @@ fn post(path: &str, headers: &[(&str, &str)]) -> Request<Body> {
 }
 
 const JSON: (&str, &str) = ("content-type", "application/json");
+const TOKEN: (&str, &str) = ("authorization", "Bearer let-me-in");
+
+fn loopback() -> Protection {
+    Protection::Loopback(Secret::new("let-me-in"))
+}
+
+#[tokio::test]
+async fn on_loopback_what_changes_something_needs_the_token() {
+    let changes = [
+        "/v1/buckets",
+        "/v1/cache/evict",
+        "/v1/cache/warm",
+        "/v1/jobs/x/stop",
+        "/v1/saves/x/abort",
+        "/v1/nothing",
+    ];
+    for path in changes {
+        for headers in [vec![JSON], vec![JSON, ("authorization", "Bearer let-me-i")]] {
+            let (status, body) = ask(loopback(), post(path, &headers)).await;
+            assert_eq!(status, StatusCode::UNAUTHORIZED, "{path} {body}");
+        }
+        let (status, body) = ask(loopback(), post(path, &[JSON, TOKEN])).await;
+        assert_ne!(status, StatusCode::UNAUTHORIZED, "{path} {body}");
+    }
+    for method in ["PUT", "DELETE", "PATCH"] {
+        let request = Request::builder().method(method).uri("/v1/jobs/x");
+        let request = request.header("host", "localhost").header(JSON.0, JSON.1);
+        let (status, _) = ask(loopback(), request.body(Body::empty()).unwrap()).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{method}");
+    }
+    for path in ["/v1/status", "/v1/jobs", "/metrics"] {
+        assert_eq!(ask(loopback(), get(path)).await.0, StatusCode::OK, "{path}");
+    }
+}
 
 #[tokio::test]
 async fn a_node_whose_lake_is_silent_is_healthy_but_not_ready() {
-    assert_eq!(ask(Protection::Loopback, get("/healthz")).await.0, StatusCode::OK);
-    let (status, body) = ask(Protection::Loopback, get("/readyz")).await;
+    assert_eq!(ask(loopback(), get("/healthz")).await.0, StatusCode::OK);
+    let (status, body) = ask(loopback(), get("/readyz")).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(body["ok"], false);
-    let (status, body) = ask(Protection::Loopback, post("/v1/cache/warm", &[JSON])).await;
+    let (status, body) = ask(loopback(), post("/v1/cache/warm", &[JSON, TOKEN])).await;
     assert_eq!(
         (status, &body["kind"]),
         (StatusCode::SERVICE_UNAVAILABLE, &json!("unavailable"))
@@ -83,37 +117,33 @@ async fn a_node_whose_lake_is_silent_is_healthy_but_not_ready() {
 async fn a_web_page_cannot_change_anything() {
     let plain = [("content-type", "text/plain")];
     assert_eq!(
-        ask(Protection::Loopback, post("/v1/cache/evict", &plain)).await.0,
+        ask(loopback(), post("/v1/cache/evict", &plain)).await.0,
         StatusCode::BAD_REQUEST
     );
     assert_eq!(
-        ask(Protection::Loopback, post("/v1/jobs/x/stop", &[])).await.0,
+        ask(loopback(), post("/v1/jobs/x/stop", &[])).await.0,
         StatusCode::BAD_REQUEST
     );
     let foreign = [JSON, ("origin", "https://evil.example")];
     assert_eq!(
-        ask(Protection::Loopback, post("/v1/cache/evict", &foreign))
-            .await
-            .0,
+        ask(loopback(), post("/v1/cache/evict", &foreign)).await.0,
         StatusCode::FORBIDDEN
     );
     let opaque = [JSON, ("origin", "null")];
     assert_eq!(
-        ask(Protection::Loopback, post("/v1/cache/evict", &opaque))
-            .await
-            .0,
+        ask(loopback(), post("/v1/cache/evict", &opaque)).await.0,
         StatusCode::FORBIDDEN
     );
     let rebound = Request::get("/v1/status")
         .header("host", "evil.example:9001")
         .body(Body::empty())
         .unwrap();
-    assert_eq!(ask(Protection::Loopback, rebound).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(ask(loopback(), rebound).await.0, StatusCode::FORBIDDEN);
 }
 
 #[tokio::test]
 async fn away_from_loopback_only_the_token_opens() {
-    let token = || Protection::Token(Secret::new("let-me-in"));
+    let token = || Protection::Everywhere(Secret::new("let-me-in"));
     let with = |value: &str| {
         Request::get("/v1/status")
             .header("authorization", value)
@@ -136,7 +166,7 @@ async fn away_from_loopback_only_the_token_opens() {
 
 #[tokio::test]
 async fn the_shown_configuration_holds_no_secret() {
-    let (status, body) = ask(Protection::Loopback, get("/v1/config")).await;
+    let (status, body) = ask(loopback(), get("/v1/config")).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(body["key"][0]["id"], "reader");
     assert!(!body.to_string().contains("hunter2"), "{body}");
@@ -163,18 +193,18 @@ async fn mistakes_are_answered_as_json_with_a_kind() {
             "invalid_input",
         ),
         (
-            post("/v1/cache/boil", &[JSON]),
+            post("/v1/cache/boil", &[JSON, TOKEN]),
             StatusCode::NOT_FOUND,
             "not_found",
         ),
         (
-            post("/v1/buckets", &[JSON]),
+            post("/v1/buckets", &[JSON, TOKEN]),
             StatusCode::BAD_REQUEST,
             "invalid_input",
         ),
     ] {
         let path = request.uri().to_string();
-        let (found, body) = ask(Protection::Loopback, request).await;
+        let (found, body) = ask(loopback(), request).await;
         assert_eq!(
             (found, body["kind"].as_str()),
             (status, Some(kind)),
@@ -186,7 +216,7 @@ async fn mistakes_are_answered_as_json_with_a_kind() {
 /// Every route of the router is described, and nothing else.
 #[tokio::test]
 async fn the_openapi_document_describes_the_routes() {
-    let (status, document) = ask(Protection::Loopback, get("/openapi.json")).await;
+    let (status, document) = ask(loopback(), get("/openapi.json")).await;
     assert_eq!(status, StatusCode::OK);
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
@@ -195,9 +225,10 @@ async fn the_openapi_document_describes_the_routes() {
                 .uri(path.replace("{verb}", "warm").replace("{id}", "x"))
                 .header("host", "localhost")
                 .header(JSON.0, JSON.1)
+                .header(TOKEN.0, TOKEN.1)
                 .body(Body::from("{}"))
                 .unwrap();
-            let (found, body) = ask(Protection::Loopback, request).await;
+            let (found, body) = ask(loopback(), request).await;
             assert_ne!(found, StatusCode::METHOD_NOT_ALLOWED, "{method} {path}");
             assert!(!body.to_string().contains("no such page"), "{method} {path}");
         }

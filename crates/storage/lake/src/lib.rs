@@ -22,6 +22,7 @@ pub use backend::folder::FolderLake;
 pub use backend::memory::MemoryLake;
 pub use get_range::resolve_range;
 pub use lake::*;
+pub use layer::clean_keys::CleanKeys;
 pub use layer::counted::{Counted, LakeCounters, LakeCounts, RequestCount};
 pub use layer::faulty::{Fault, FaultHook, Faulty};
 pub use layer::prefixed::Prefixed;

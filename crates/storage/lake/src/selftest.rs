@@ -2,7 +2,7 @@
 //!
 //! Stores differ: some ignore the condition of a write, some check it and then write without a lock. A node
 //! runs [`probe`] when it starts and refuses what would need a promise that its lake does not keep. All
-//! objects of the probe lie under `.forebay/selftest-<random>/` and are removed at the end. It takes 48
+//! objects of the probe lie under `.forebay/selftest-<random>/` and are removed at the end. It takes 60
 //! requests, most of them side by side. A lake that refuses writes gives a report that says so; only a lake
 //! that cannot be reached gives an error.
 
@@ -21,6 +21,13 @@ const RACERS: usize = 5;
 const CREATE_ROUNDS: usize = 2;
 /// `a-b` is less than `a/b` in byte order; a store that lists folder by folder has them the other way round.
 const LISTED: [&str; 3] = ["list/a-b", "list/a/b", "list/b"];
+
+/// Keys that a store may take for paths, and the key that it would then take them for.
+const FOLDED: [(&str, &str); 3] = [
+    ("fold-slash//a", "fold-slash/a"),
+    ("fold-dot/./a", "fold-dot/a"),
+    ("fold-back\\a", "fold-back/a"),
+];
 
 /// Findings of a self-test.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
@@ -41,6 +48,9 @@ pub struct LakeReport {
     pub read_after_write: bool,
     /// A listing right after a write has what was written, in byte order.
     pub list_after_write: bool,
+    /// `a//b`, `a\\b` and `a/./b` are other objects than `a/b`, or cannot be written. Else keys like these must not
+    /// be used: see [`CleanKeys`](crate::CleanKeys).
+    pub distinct_keys: bool,
     /// Promises that did not hold, one line each, for people.
     pub findings: Vec<String>,
 }
@@ -112,19 +122,21 @@ impl Probe<'_> {
             Err(error) => return Err(error),
         };
         report.writable = true;
-        let (reads, lists, pinned, creates, updates, deletes) = futures::join!(
+        let (reads, lists, pinned, creates, updates, deletes, keys) = futures::join!(
             self.read_after_write(&key, &new),
             self.list_after_write(),
             self.if_match_reads(&key, old, new.clone()),
             self.conditional_create(),
             self.conditional_update(),
             self.conditional_delete(),
+            self.distinct_keys(),
         );
         report.read_after_write = note(&mut report, "reads", reads)?;
         report.list_after_write = note(&mut report, "listings", lists)?;
         report.if_match_reads = note(&mut report, "reads of a version", pinned)?;
         report.conditional_create = note(&mut report, "conditional create", creates)?;
         report.conditional_update = note(&mut report, "conditional update", updates)?;
+        report.distinct_keys = note(&mut report, "keys", keys)?;
         report.conditional_delete = deletes.unwrap_or_else(|error| {
             tracing::debug!(%error, "the lake has no conditional delete");
             false
@@ -271,6 +283,34 @@ impl Probe<'_> {
         Ok(winners == 1 && losers.count() == RACERS - 1 && is_gone)
     }
 
+    /// Writes under keys that are no clean paths, and looks whether another object has come of it.
+    async fn distinct_keys(&self) -> Result<Option<String>> {
+        for (unclean, clean) in FOLDED {
+            let (unclean_key, clean_key) = (self.key(unclean)?, self.key(clean)?);
+            match self.put(&unclean_key, unclean, PutMode::Overwrite).await {
+                Ok(_) => {}
+                // A key that cannot be written does no harm.
+                Err(error) if is_about_the_lake(&error) => continue,
+                Err(error) => return Err(error),
+            }
+            let is_folded = match self.lake.head(&clean_key).await {
+                Ok(_) => true,
+                Err(error) if is_about_the_lake(&error) => false,
+                Err(error) => return Err(error),
+            };
+            let is_kept = match self.read(&unclean_key).await {
+                Ok(bytes) => bytes == unclean.as_bytes(),
+                Err(error) if is_about_the_lake(&error) => false,
+                Err(error) => return Err(error),
+            };
+            if is_folded || !is_kept {
+                let finding = "the lake takes keys for paths, so `a//b`, `a\\b` and `a/./b` would be `a/b`; such keys are refused";
+                return Ok(Some(finding.to_owned()));
+            }
+        }
+        Ok(None)
+    }
+
     /// Several write at once under the same condition: one must win and its bytes must stay.
     ///
     /// Some servers (Ceph) answer those that lose with a 500. That counts as lost, but proves nothing: if no
@@ -318,9 +358,11 @@ impl Probe<'_> {
     /// Best effort: a report is worth more than an empty folder.
     async fn clean_up(&self) {
         let created = (0..CREATE_ROUNDS).map(|round| format!("create-{round}"));
+        let folded = FOLDED.into_iter().flat_map(|(unclean, clean)| [unclean, clean]);
         let fixed = ["read", "update", "delete"]
             .into_iter()
             .chain(LISTED)
+            .chain(folded)
             .map(str::to_owned);
         let removals = fixed.chain(created).map(|name| async move {
             let removed = match self.key(&name) {

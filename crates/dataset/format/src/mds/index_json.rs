@@ -9,6 +9,7 @@ use forebay_core::{Error, Kind, Result};
 use serde::Deserialize;
 
 use super::MdsColumns;
+use crate::foreign::stays_inside;
 use crate::shard::{Codec, Format, ShardRecord};
 
 /// The longest `index.json` that is read: a million shards.
@@ -143,11 +144,7 @@ impl MdsShard {
 
 /// A path that stays in the folder of the document.
 fn check_name(name: &str) -> Result<()> {
-    let is_safe = !name.is_empty()
-        && !name.starts_with('/')
-        && !name.contains('\\')
-        && name.split('/').all(|part| !matches!(part, "" | "." | ".."));
-    if is_safe {
+    if stays_inside(name) {
         return Ok(());
     }
     let message = "the index.json names a file outside of its folder";

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use forebay_client::{Client, Entry, ItemRange, ListOptions, ListedObject, Name};
 use forebay_core::{Error, Kind, Result};
-use forebay_dataset::foreign::{WidsShard, wids};
+use forebay_dataset::foreign::{WidsShard, stays_inside, wids};
 use forebay_dataset::manifest::{Digest, Hasher, SIGNATURE_FILE, SUMS_FILE};
 use forebay_dataset::mds::MdsIndex;
 use forebay_dataset::shard::Format;
@@ -117,14 +117,7 @@ fn shards_of(
     };
     let mut names = Vec::with_capacity(shards.len());
     for shard in &shards {
-        names.push(match shard.url.split_once("://") {
-            None => Name::parse(&format!("{}{}", &plain[..folder_end], shard.url))?,
-            Some(_) if shard.url.starts_with(SCHEME) => Name::parse(&shard.url)?,
-            Some(_) => {
-                let message = "the wids index names a shard that does not lie in this node's lake; put the shards beside it";
-                return Err(Error::new(Kind::Unsupported, message).with("shard", &shard.url));
-            }
-        });
+        names.push(wids_name(&plain[..folder_end], &shard.url, asked.shards_outside)?);
     }
     let mut parts = Vec::new();
     flush(client, &mut names, asked.format, &mut parts)?;
@@ -141,6 +134,25 @@ fn shards_of(
         }
     }
     Ok(found)
+}
+
+/// The name of a shard that a wids index in this folder lists. An index may come from anywhere, so without leave
+/// it names nothing outside of its folder: else it would decide which other data a job reads.
+fn wids_name(folder: &str, url: &str, may_be_outside: bool) -> Result<Name> {
+    let (name, below) = match url.strip_prefix(SCHEME) {
+        Some(whole) => (whole.to_owned(), whole.strip_prefix(folder)),
+        None if url.contains("://") => {
+            let message = "the wids index names a shard that does not lie in this node's lake; put the shards beside it";
+            return Err(Error::new(Kind::Unsupported, message).with("shard", url));
+        }
+        None => (format!("{folder}{url}"), Some(url)),
+    };
+    let is_inside = below.is_some_and(stays_inside);
+    if is_inside || (may_be_outside && stays_inside(&name)) {
+        return Name::parse(&name);
+    }
+    let message = "the wids index names a shard outside of its folder; put the shards beside it, or allow it (shards_outside=True, --shards-outside)";
+    Err(Error::new(Kind::InvalidInput, message).with("shard", url))
 }
 
 /// Shards or files behind one name or a run of names.

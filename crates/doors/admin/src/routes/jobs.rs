@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::{Path, Query, State};
 
-use super::{WaitQuery, wait_of};
+use super::{WaitQuery, wait_of, wait_permit};
 use crate::Shared;
 use crate::answer::Refusal;
 use crate::api::Failure;
@@ -24,7 +24,7 @@ pub(crate) async fn show(
     query: Result<Query<WaitQuery>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Json<JobInfo>, Refusal> {
     let wait = wait_of(query)?;
-    let Some(wait) = wait else {
+    let (Some(wait), Some(_permit)) = (wait, wait_permit()) else {
         return Ok(Json(node.jobs().show(&id)?));
     };
     Ok(Json(node.jobs().wait(&id, wait).await?))

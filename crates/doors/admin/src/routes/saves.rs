@@ -5,7 +5,7 @@ use axum::extract::{Path, Query, State};
 use forebay_core::{Error, Kind};
 use forebay_wire::saves::{SaveState, StagedIn};
 
-use super::{WAIT_MAX, WaitQuery, wait_of};
+use super::{WAIT_MAX, WaitQuery, wait_of, wait_permit};
 use crate::Shared;
 use crate::answer::Refusal;
 use crate::api::{Failure, Save, SaveAlarm};
@@ -27,7 +27,9 @@ pub(crate) async fn show(
 ) -> Result<Json<Save>, Refusal> {
     let wait = wait_of(query)?;
     let save = node.saves().find(&id)?;
-    Ok(Json(shown(save.wait(wait.unwrap_or_default()).await)))
+    let permit = wait_permit();
+    let wait = wait.filter(|_| permit.is_some()).unwrap_or_default();
+    Ok(Json(shown(save.wait(wait).await)))
 }
 
 /// Gives a save up; fine if it has ended.

@@ -155,7 +155,9 @@ pub(crate) fn body_error(error: &StdError, extensions: &Extensions) -> Error {
     let fault = RequestContext::of(extensions).and_then(|context| context.read(|notes| notes.body_fault));
     let text = error.to_string();
     let (code, message) = match fault {
-        Some(BodyFault::Stalled) => ("RequestTimeout", "the request body made no progress"),
+        Some(BodyFault::Stalled) => ("RequestTimeout", "the request body came too slowly"),
+        Some(BodyFault::NoRoom) => ("SlowDown", "too much is in flight; try again in a second"),
+        Some(BodyFault::TooLong) => ("MaxMessageLengthExceeded", "the request body is too long"),
         Some(BodyFault::Broken) => ("IncompleteBody", "the request body broke off"),
         None if text.contains("Sha256Mismatch") => (
             "XAmzContentSHA256Mismatch",

@@ -24,6 +24,7 @@ use crate::admission::{Admission, Repeat};
 use crate::backend::s3::credentials::Credentials;
 use crate::backend::s3::http::{Failure, HttpClient, RequestBody, Tls, answer_text};
 use crate::backend::s3::route::Proxy;
+use crate::layer::clean_keys::{TAKES_KEYS_FOR_PATHS, is_clean_path};
 use crate::schedule::{FetchPriority, FetchUrgency};
 use crate::{AddressStyle, ByteStream};
 
@@ -301,10 +302,7 @@ impl S3Client {
         }
         match call.method {
             Method::GET | Method::HEAD | Method::DELETE => Err(Error::new(Kind::NotFound, "not in the lake")),
-            _ => Err(Error::new(
-                Kind::InvalidInput,
-                "this lake takes keys for paths: no `\\`, `//`, `.` or `..` in them",
-            )),
+            _ => Err(Error::new(Kind::InvalidInput, TAKES_KEYS_FOR_PATHS)),
         }
     }
 
@@ -330,13 +328,6 @@ impl S3Client {
     }
 }
 
-/// Returns whether a key names the same thing as a path.
-pub(crate) fn is_clean_path(key: &str) -> bool {
-    let is_folded = |segment: &str| matches!(segment, "" | "." | "..");
-    let path = key.strip_suffix('/').unwrap_or(key);
-    key.is_empty() || !(path.contains('\\') || path.split('/').any(is_folded))
-}
-
 fn query_text(query: &[(&'static str, String)]) -> String {
     let mut sorted: Vec<_> = query.iter().collect();
     sorted.sort();
@@ -350,16 +341,6 @@ fn query_text(query: &[(&'static str, String)]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_keys_that_no_path_rule_changes_are_clean() {
-        for key in ["a", "a/b", "a/", "a/..b", ".hidden", ""] {
-            assert!(is_clean_path(key), "{key}");
-        }
-        for key in ["/a", "a//b", "a//", "a/../b", "..", ".", "a\\b", "/"] {
-            assert!(!is_clean_path(key), "{key}");
-        }
-    }
 
     #[test]
     fn queries_are_sorted_by_name_and_escaped() {

@@ -15,10 +15,11 @@ use async_trait::async_trait;
 use forebay_core::{Error, Kind, Result};
 use http::Method;
 
-use super::client::{Call, S3Client, is_clean_path};
+use super::client::{Call, S3Client};
 use super::walk::{Level, Levels, walk};
 use super::xml::{self, ListBody};
 use crate::backend::s3::http::answer_text;
+use crate::layer::clean_keys::is_clean_path;
 use crate::{ListOptions, ListPage, ListedObject};
 
 /// The largest page that S3 gives.
