@@ -114,3 +114,28 @@ def test_more_than_a_thousand_keys_need_more_than_one_page(node, s3, bucket):
         (folder / f"{number:05}").touch()
     keys, _ = pages(s3, bucket, Prefix="many/")
     assert keys == [f"many/{number:05}" for number in range(2500)]
+
+
+def test_a_folder_whose_last_object_is_gone_is_no_common_prefix(any_s3, any_bucket):
+    for key in ["gone/deep/x", "kept/deep/x", "top"]:
+        any_s3.put_object(Bucket=any_bucket, Key=key, Body=b"x")
+    any_s3.delete_object(Bucket=any_bucket, Key="gone/deep/x")
+    assert pages(any_s3, any_bucket, Delimiter="/") == (["top"], ["kept/"])
+    assert pages(any_s3, any_bucket, Delimiter="/", MaxKeys=1) == (["top"], ["kept/"])
+    assert pages(any_s3, any_bucket, Delimiter="/", Prefix="gone/") == ([], [])
+    assert pages(any_s3, any_bucket, Delimiter="/", Prefix="g") == ([], [])
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_a_part_of_a_name_as_prefix_groups_and_pages_as_ever(any_s3, any_bucket, size):
+    for key in ["fo", "foo/bar", "foo/bar2", "foo/baz/1", "foo/baz/2", "foo/bazz", "foo.x", "foobar", "fz/1"]:
+        any_s3.put_object(Bucket=any_bucket, Key=key, Body=b"x")
+
+    def grouped(prefix, **more):
+        return pages(any_s3, any_bucket, Delimiter="/", Prefix=prefix, MaxKeys=size, **more)
+
+    assert grouped("fo") == (["fo", "foo.x", "foobar"], ["foo/"])
+    assert grouped("foo/ba") == (["foo/bar", "foo/bar2", "foo/bazz"], ["foo/baz/"])
+    assert grouped("foo/ba", StartAfter="foo/bar") == (["foo/bar2", "foo/bazz"], ["foo/baz/"])
+    assert grouped("foo/baz") == (["foo/bazz"], ["foo/baz/"])
+    assert grouped("foo/bar", StartAfter="foo/") == (["foo/bar", "foo/bar2"], [])

@@ -231,4 +231,25 @@ impl Levels for Folders<'_> {
             token: body.next_continuation_token,
         })
     }
+
+    async fn has_objects(&self, prefix: &str) -> Result<bool> {
+        let mut token = None;
+        loop {
+            let request = Request {
+                prefix,
+                delimiter: None,
+                start_after: None,
+                token: token.as_deref(),
+                limit: 1,
+            };
+            let body = self.lister.request(self.client, &request).await?;
+            if !entries_of(&body, prefix)?.is_empty() {
+                return Ok(true);
+            }
+            token = body.next_continuation_token;
+            if token.is_none() {
+                return Ok(false);
+            }
+        }
+    }
 }

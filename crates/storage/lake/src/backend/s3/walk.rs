@@ -5,11 +5,15 @@
 //! name arrives that follows it in byte order too, then enters it. To go on after a name it starts each
 //! folder on the way a little before that name and drops what was listed already. Memory: one answer per
 //! level of folders; time: at least one request per folder.
+//!
+//! Such a server keeps a folder after its last object was removed, and lists it. In S3 a common prefix stands
+//! for objects, so one that has none is left out; each costs one small request, a few at a time.
 
 use std::collections::VecDeque;
 
 use async_trait::async_trait;
 use forebay_core::Result;
+use futures::{StreamExt, TryStreamExt, stream};
 
 use super::list::{Entry, page_of};
 use crate::{ListOptions, ListPage};
@@ -27,7 +31,13 @@ pub(crate) trait Levels: Send + Sync {
     /// Returns what lies under `prefix` up to the next `/`, after `start_after` or from `token` on, in the
     /// server's order.
     async fn level(&self, prefix: &str, start_after: Option<&str>, token: Option<&str>) -> Result<Level>;
+
+    /// Returns whether there is an object somewhere under the prefix.
+    async fn has_objects(&self, prefix: &str) -> Result<bool>;
 }
+
+/// Common prefixes that are looked into at once.
+const LOOKS_MAX: usize = 16;
 
 /// One page in byte order.
 pub(crate) async fn walk(levels: &dyn Levels, options: &ListOptions, limit: usize) -> Result<ListPage> {
@@ -38,18 +48,42 @@ pub(crate) async fn walk(levels: &dyn Levels, options: &ListOptions, limit: usiz
         stack: vec![Folder::new(options.prefix.clone(), after)],
     };
     let mut entries: Vec<Entry> = Vec::new();
-    while entries.len() <= limit {
-        let enter_folders = options.delimiter.as_deref() != Some("/");
-        let Some(entry) = walk.next(enter_folders).await? else {
-            break;
-        };
-        let entry = group(entry, options);
-        let is_new = entries.last().is_none_or(|last| last.name() != entry.name());
-        if entry.name() > after && is_new {
-            entries.push(entry);
+    let enter_folders = options.delimiter.as_deref() != Some("/");
+    let mut is_over = false;
+    while entries.len() <= limit && !is_over {
+        let mut found: Vec<Entry> = Vec::new();
+        while entries.len() + found.len() <= limit && !is_over {
+            let Some(entry) = walk.next(enter_folders).await? else {
+                is_over = true;
+                break;
+            };
+            let entry = group(entry, options);
+            let last = found.last().or(entries.last());
+            let is_new = last.is_none_or(|last| last.name() != entry.name());
+            if entry.name() > after && is_new {
+                found.push(entry);
+            }
+        }
+        if enter_folders {
+            entries.append(&mut found); // Groups of objects that were seen.
+        } else {
+            entries.append(&mut with_objects(levels, found).await?);
         }
     }
     Ok(page_of(entries, limit, false))
+}
+
+/// The entries without common prefixes that hold no object.
+async fn with_objects(levels: &dyn Levels, found: Vec<Entry>) -> Result<Vec<Entry>> {
+    let looks = found.into_iter().map(|entry| async move {
+        let is_shown = match &entry {
+            Entry::Object(_) => true,
+            Entry::Prefix(prefix) => levels.has_objects(prefix).await?,
+        };
+        Ok(is_shown.then_some(entry))
+    });
+    let shown = stream::iter(looks).buffered(LOOKS_MAX);
+    shown.try_filter_map(|entry| async { Ok(entry) }).try_collect().await
 }
 
 /// Groups at a delimiter other than `/`, which the server was not asked to do.
@@ -204,6 +238,8 @@ mod tests {
     /// Lists like SeaweedFS: by segment, `start_after` leaves out the folder of that name too.
     struct FolderServer {
         keys: BTreeSet<String>,
+        /// Folders whose last object is gone.
+        empty: BTreeSet<String>,
         page: usize,
     }
 
@@ -213,7 +249,8 @@ mod tests {
             let folder_bytes = prefix.rfind('/').map_or(0, |at| at + 1);
             let order = |name: &str| (name[folder_bytes..].trim_end_matches('/').to_owned(), name.len());
             let mut names: Vec<String> = Vec::new();
-            for key in self.keys.iter().filter(|key| key.starts_with(prefix)) {
+            let empty = self.empty.iter().filter(|folder| *folder != prefix);
+            for key in self.keys.iter().chain(empty).filter(|key| key.starts_with(prefix)) {
                 let end = key[prefix.len()..]
                     .find('/')
                     .map_or(key.len(), |at| prefix.len() + at + 1);
@@ -237,6 +274,10 @@ mod tests {
                 .map(|name| entry(&self.keys, name))
                 .collect();
             Ok(Level { entries, token })
+        }
+
+        async fn has_objects(&self, prefix: &str) -> Result<bool> {
+            Ok(self.keys.iter().any(|key| key.starts_with(prefix)))
         }
     }
 
@@ -301,13 +342,14 @@ mod tests {
         fn pages_are_complete_and_in_byte_order(
             // A folder marker would be an object and a prefix at once, which the fake server does not do.
             keys in prop::collection::btree_set("[ab!]([ab./!-]{0,4}[ab0.!-])?", 0..40),
+            empty in prop::collection::btree_set("([ab0]/){1,3}", 0..6),
             prefix in prop::sample::select(vec!["", "a", "a/", "b/a", "a-"]),
             delimiter in prop::sample::select(vec![None, Some("/"), Some("-")]),
             limit in 1..6usize,
             page in 1..5usize,
         ) {
             let keys: BTreeSet<String> = keys.into_iter().filter(|key| !key.contains("//")).collect();
-            let server = FolderServer { keys, page };
+            let server = FolderServer { keys, empty, page };
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let names = runtime.block_on(all_pages(&server, prefix, delimiter, limit));
             prop_assert_eq!(names, expected(&server.keys, prefix, delimiter));
