@@ -1,7 +1,7 @@
 """One rank of a training loop of another library, which writes down the numbers of the samples that it saw.
 
 `python loop_ranks.py LOOP FORM SOCKET DATASET FOLDER`: for each epoch one list, in `FOLDER/<rank>.json`. Started by torchrun, or alone where the library starts
-its ranks itself (Lightning).
+its ranks itself (Lightning, Ray Train).
 """
 
 import json
@@ -161,12 +161,51 @@ def by_lightning(form, ds, folder):
     write(folder, f"validated-{trainer.global_rank}", module.validated)
 
 
+def ray_worker(config):
+    import ray.train.torch
+
+    form, folder = config["form"], config["folder"]
+    if form == "sent":
+        loader = config["loader"]
+    else:
+        loader = made(form, dataset(config["socket"], config["name"]))
+        if isinstance(loader, DataLoader):
+            loader = ray.train.torch.prepare_data_loader(loader)
+    epochs = []
+    for epoch in range(EPOCHS):
+        if form == "map":
+            loader.sampler.set_epoch(epoch)
+        epochs.append([n for batch in loader for n in numbers(batch)])
+    write(folder, ray.train.get_context().get_world_rank(), epochs)
+
+
+def by_ray(form, ds, folder, socket, name):
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20)
+    config = {"form": form, "folder": folder, "socket": socket, "name": name}
+    if form == "sent":
+        # Made in the driver, before there are ranks.
+        config["loader"] = ds.loader(BATCH, shuffle="global", seed=3)
+    trainer = TorchTrainer(
+        ray_worker,
+        train_loop_config=config,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=folder),
+    )
+    trainer.fit()
+    ray.shutdown()
+
+
 def by_mesh(form, ds, folder):
     from torch.distributed.device_mesh import init_device_mesh
 
     dist.init_process_group("gloo")
-    data, model = form.split("_")
-    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=(data, model))
+    data, model = {"dp_tp": ("dp", "tp"), "pp_dp": ("dp_shard", "pp")}[form]
+    names = (data, model) if form == "dp_tp" else (model, data)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=names)
     options = {"shuffle": "global", "seed": 3}
     loader = ds.loader(BATCH, mesh=mesh, **options)
     alike = ds.torch(iterable=True, batch_size=BATCH, mesh=mesh[data], **options)
@@ -181,6 +220,9 @@ def by_mesh(form, ds, folder):
 def main():
     loop, form, socket, name, folder = sys.argv[1:]
     ds = dataset(socket, name)
+    if loop == "ray":
+        by_ray(form, ds, folder, socket, name)
+        return
     {"hand": by_hand, "accelerate": by_accelerate, "trainer": by_trainer, "lightning": by_lightning, "mesh": by_mesh}[loop](
         form, ds, folder
     )

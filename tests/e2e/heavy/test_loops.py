@@ -20,6 +20,8 @@ from forebay_node import Node  # noqa: E402
 
 SCRIPT = Path(__file__).parent / "loop_ranks.py"
 SAMPLES = 256
+#: A node of Ray on a busy machine, for this test alone.
+RAY = {"RAY_TRAIN_V2_ENABLED": "1", "RAY_AUTH_MODE": "disabled", "RAY_raylet_start_wait_time_s": "180"}
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,7 @@ def ranks(data, tmp_path):
         if launched:
             torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", str(world), "--master-port", str(free_port())]
             command = [sys.executable, *torchrun, *arguments]
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(SCRIPT.parent)}
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **RAY, "PYTHONPATH": str(SCRIPT.parent)}
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
         return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(world)]
@@ -71,7 +73,17 @@ def test_a_loop_by_hand_sees_every_sample_once(ranks, form):
     check_once(ranks("hand", form))
 
 
-@pytest.mark.parametrize("form", ["batches", "samples:dispatch", "samples:shard", "spawned-samples-workers:shard"])
+@pytest.mark.parametrize("form", [
+    "loader",
+    "map",
+    "batches",
+    "batches-workers",
+    "spawned-batches-workers",
+    "samples:dispatch",
+    "samples:shard",
+    "samples-workers:shard",
+    "spawned-samples-workers:shard",
+])
 def test_accelerate_sees_every_sample_once(ranks, form):
     check_once(ranks("accelerate", form))
 
@@ -81,7 +93,7 @@ def test_the_trainer_of_hugging_face_sees_every_sample_once(ranks, form):
     check_once(ranks("trainer", form))
 
 
-@pytest.mark.parametrize("form", ["loader", "batches"])
+@pytest.mark.parametrize("form", ["loader", "map", "batches", "spawned-batches-workers"])
 def test_lightning_sees_every_sample_once(ranks, form, tmp_path):
     check_once(ranks("lightning", form, launched=False))
     # The sanity run takes two batches; the validation after each epoch begins at the start again.
@@ -93,7 +105,13 @@ def test_lightning_sees_every_sample_once(ranks, form, tmp_path):
         assert validated[:2] == validated[2:4]
 
 
-@pytest.mark.parametrize("form", ["dp_tp"])
+@pytest.mark.parametrize("form", ["loader", "sent", "map", "batches"])
+def test_ray_train_sees_every_sample_once(ranks, form):
+    pytest.importorskip("ray")
+    check_once(ranks("ray", form, launched=False))
+
+
+@pytest.mark.parametrize("form", ["dp_tp", "pp_dp"])
 def test_ranks_of_a_mesh_share_batches_along_model_dimensions(ranks, form, tmp_path):
     seen = ranks("mesh", form, world=4)
     places = [json.loads((tmp_path / f"place-{rank}.json").read_text()) for rank in range(4)]

@@ -175,6 +175,42 @@ def test_wait_and_the_next_save_say_what_nobody_has_asked_for(daemon):
             other.save(2, small(2))
 
 
+def test_a_rank_that_does_not_come_is_named_long_before_the_deadline(daemon):
+    process = daemon()
+    with forebay.connect(str(socket_of(process))) as node:
+        node.create_bucket("lake")
+        ckpt, handle, heard = lonely_rank(node)
+        with pytest.warns(forebay.CheckpointWarning, match="ranks: 1"), pytest.raises(forebay.TimedOutError):
+            ckpt.wait(60)
+        assert not handle.durable().done() and heard[0][0] == 1 and "ranks: 1" in str(handle.failing)
+        handle.abort()
+        assert isinstance(handle.durable().exception(60), forebay.CancelledError)
+
+
+def test_a_full_disk_is_known_within_seconds_in_the_words_of_the_system(daemon, tmp_path):
+    small_disk = tmp_path / "small"
+    small_disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small_disk)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("a small file system can be mounted by root alone")
+    try:
+        process = daemon(lake=f"file://{small_disk}")
+        with forebay.connect(str(socket_of(process))) as node:
+            node.create_bucket("lake")
+            ckpt = forebay.Checkpoints("lake/run", node=node, deadline=600)
+            handle = ckpt.save(1, {"w": numpy.arange(1 << 20)})
+            with pytest.warns(forebay.CheckpointWarning), pytest.raises(forebay.ForebayError, match="No space left"):
+                ckpt.wait(60)
+            with pytest.warns(forebay.CheckpointWarning, match="still not durable"):
+                ckpt._failures.say_again()
+            handle.abort()
+            handle.durable().exception(60)
+            ckpt.close()
+        process.kill()
+    finally:
+        subprocess.run(["umount", "--lazy", str(small_disk)], check=True)
+
+
 def test_a_save_on_the_nodes_disk_survives_kill_9_of_the_node(daemon):
     process = daemon()
     with forebay.connect(str(socket_of(process))) as node:

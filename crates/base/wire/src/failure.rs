@@ -29,15 +29,30 @@ impl Message for Failure {
 
 impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
+        let mut context: Vec<(String, String)> = error
+            .context()
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect();
+        context.extend(reason_of_system(error).map(|reason| ("reason".into(), reason)));
         Self {
             kind: error.kind().as_str().into(),
             message: error.message().into(),
-            context: error
-                .context()
-                .map(|(name, value)| (name.into(), value.into()))
-                .collect(),
+            context,
         }
     }
+}
+
+/// The operating system's own words (disk full, read-only), where it is what failed and they are not said yet.
+fn reason_of_system(error: &Error) -> Option<String> {
+    if !matches!(error.kind(), Kind::Io | Kind::NoSpace | Kind::Denied) {
+        return None;
+    }
+    let mut cause = std::error::Error::source(error)?;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    let reason = cause.to_string();
+    (!error.to_string().contains(&reason)).then_some(reason)
 }
 
 impl From<Failure> for Error {

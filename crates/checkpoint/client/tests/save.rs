@@ -266,7 +266,9 @@ fn of_two_committers_one_wins_and_the_other_is_told_who() {
         "{last_error:?}"
     );
     assert_eq!(loaded(&node, 1, "w"), other.bytes);
-    let error = node.client.begin_save(options(1)).unwrap_err();
+    // Whether the step is there is looked up beside the copy, and said when all is copied.
+    let late = node.client.begin_save(options(1)).unwrap();
+    let error = late.stage().unwrap_err();
     assert_eq!(error.kind(), Kind::AlreadyExists, "{error}");
 }
 

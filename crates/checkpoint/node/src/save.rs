@@ -37,6 +37,9 @@ pub use open::OpenSave;
 
 /// Files and objects that wait for the task; who brings more waits as well.
 pub(super) const QUEUE_MAX: usize = 64;
+/// A client that has copied everything waits no longer than this, counted from the beginning of the save, to
+/// hear that its step is there already; after that the end of the save says so.
+const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Pause before the lake is asked again, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -104,6 +107,8 @@ struct Progress {
     ended_at: Option<Duration>,
     /// Ranks whose records are not there, while that is what is waited for.
     missing_ranks: Option<String>,
+    /// When they began to be waited for.
+    missing_since: Option<Duration>,
     last_error: Option<Failure>,
     /// Error to show while it waits for room on disk.
     no_room: Option<Failure>,
@@ -164,6 +169,7 @@ impl Save {
             staged_at: None,
             ended_at: None,
             missing_ranks: None,
+            missing_since: None,
             last_error: None,
             no_room: None,
             why_stopped: None,
@@ -197,7 +203,9 @@ impl Save {
     }
 
     /// The promise: from here on the node goes on alone. With a disk, what was brought is synced before.
+    /// `AlreadyExists` if the step is there, as far as the lake has said so.
     pub async fn stage(&self) -> Result<SaveState> {
+        self.looked().await;
         if let Some(disk) = self.disk.as_ref().filter(|_| !self.is_staged())
             && let Err(error) = disk.seal(self.base()).await
         {
@@ -224,6 +232,25 @@ impl Save {
         Ok(self.state())
     }
 
+    /// Returns when the lake has said whether the step is there, the save has ended, or [`LOOK_MAX`] is over.
+    async fn looked(&self) {
+        let mut changed = self.changed.subscribe();
+        let known = async {
+            while self.base().is_none() && !self.has_stopped() {
+                if changed.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let since_begin = self.clock.monotonic().saturating_sub(self.begun);
+        // A lake that does not answer is no reason to hold a trainer up.
+        let _ = tokio::time::timeout(LOOK_MAX.saturating_sub(since_begin), known).await;
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.progress.lock().phase.is_over() || self.stop.is_cancelled()
+    }
+
     /// Goes on where an earlier incarnation of the node had promised to; what was staged comes through the
     /// answer.
     pub(super) fn take_up(&self) -> Option<mpsc::Sender<Work>> {
@@ -240,6 +267,7 @@ impl Save {
 
     pub(super) fn set_base(&self, base: u32) {
         self.progress.lock().base = Some(base);
+        self.tell();
     }
 
     /// Remembers a base that was found after the client may have handed the save over: the next incarnation

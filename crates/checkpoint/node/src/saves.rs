@@ -34,9 +34,6 @@ const ENDED_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 256 << 20;
 /// … and how many of them the arena should hold: one is filled while others are hashed and written.
 const FILES_IN_ARENA: u64 = 4;
-/// A client waits no longer than this to hear that its step is there already; after that it hears when it
-/// asks again.
-const LOOK_MAX: Duration = Duration::from_secs(1);
 /// Deadlines, at most: a lease must end some day.
 const DEADLINE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -100,7 +97,8 @@ impl Saves {
             .max(1)
     }
 
-    /// Begins a save, after a look whether its step is there already.
+    /// Begins a save. Whether its step is there already is looked up by its task, while the client copies:
+    /// [`Save::stage`] says so.
     pub async fn begin(self: &Arc<Self>, new: NewSave) -> Result<Arc<Save>> {
         let NewSave {
             begin,
@@ -131,7 +129,7 @@ impl Saves {
             is_resumed: false,
             writer,
         });
-        if let Err(error) = self.admit(&save, queue).await {
+        if let Err(error) = self.admit(&save, queue) {
             save.clear_disk();
             return Err(error);
         }
@@ -149,12 +147,8 @@ impl Saves {
         })
     }
 
-    /// Looks whether the step is there already, and starts the task.
-    async fn admit(self: &Arc<Self>, save: &Arc<Save>, queue: mpsc::Receiver<Work>) -> Result<()> {
-        // A lake that does not answer is no reason to hold a trainer up: the task looks again.
-        if let Ok(base) = tokio::time::timeout(LOOK_MAX, work::look(save)).await {
-            save.set_base(base?);
-        }
+    /// Starts the task.
+    fn admit(self: &Arc<Self>, save: &Arc<Save>, queue: mpsc::Receiver<Work>) -> Result<()> {
         let mut state = self.state.lock();
         state.check_may_begin(save)?;
         state.add(save);

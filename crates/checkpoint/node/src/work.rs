@@ -150,7 +150,7 @@ async fn finish(
 
 /// The highest generation of the step, 0 if there is none. `AlreadyExists` if there is one that is not to be
 /// superseded.
-pub(super) async fn look(save: &Save) -> Result<u32> {
+async fn look(save: &Save) -> Result<u32> {
     let step = save.begin.step;
     let generations = save
         .persist("look for the step", || save.lake.generations(step))

@@ -1,6 +1,8 @@
 //! Pieces that a client brings to its open save: checked, counted, put on disk where that was asked for, and
 //! queued for the task.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_checkpoint::manifest::ObjectKind;
 use forebay_core::{Error, Kind, Result};
@@ -14,6 +16,8 @@ use crate::staged_save::{PieceKind, StagedSave};
 
 /// Parts of one save.
 const PARTS_MAX: usize = 1 << 20;
+/// Time that a task which takes nothing more has to say why.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 /// Small objects leave the arena at once.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 
@@ -103,10 +107,14 @@ impl Save {
 
     async fn bring(&self, work: Work) -> Result<()> {
         let sender = self.progress.lock().work.clone();
-        match sender {
-            Some(sender) if sender.send(work).await.is_ok() => Ok(()),
-            _ => Err(self.failure()),
+        if let Some(sender) = sender {
+            if sender.send(work).await.is_ok() {
+                return Ok(());
+            }
+            // The task has ended, because the step is there for example, and is about to say why.
+            self.wait(ENDS_WITHIN).await;
         }
+        Err(self.failure())
     }
 }
 

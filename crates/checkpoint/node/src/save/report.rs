@@ -3,10 +3,15 @@
 use std::time::Duration;
 
 use forebay_checkpoint::manifest::{Alarm, AlarmKind, StepRef};
+use forebay_core::{Error, Kind};
+use forebay_wire::Failure;
 use forebay_wire::saves::{SavePhase, SaveState, Survives};
 
-use super::Save;
+use super::{Progress, Save};
 use crate::new_save::Writer;
+
+/// Ranks that come this much later than the others are named before the deadline.
+const RANKS_LATE_AFTER: Duration = Duration::from_secs(5);
 
 impl Save {
     /// Counts what an earlier incarnation had counted.
@@ -53,7 +58,11 @@ impl Save {
     }
 
     pub(crate) fn wait_for_ranks(&self, missing: Option<String>) {
-        self.progress.lock().missing_ranks = missing;
+        let mut progress = self.progress.lock();
+        progress.missing_since = missing
+            .as_ref()
+            .map(|_| progress.missing_since.unwrap_or_else(|| self.clock.monotonic()));
+        progress.missing_ranks = missing;
     }
 
     /// Failures that the save survives in this phase: never more than was synced, or is in the lake.
@@ -72,6 +81,12 @@ impl Save {
         let since =
             |time: Duration| u64::try_from(time.saturating_sub(self.begun).as_millis()).unwrap_or(u64::MAX);
         let progress = self.progress.lock();
+        let trouble = progress
+            .no_room
+            .as_ref()
+            .or(progress.last_error.as_ref())
+            .cloned();
+        let trouble = trouble.or_else(|| progress.late_ranks(self.clock.monotonic()));
         SaveState {
             id: self.id.clone(),
             root: self.begin.root.clone(),
@@ -94,11 +109,20 @@ impl Save {
             staged_ms: progress.staged_at.map(since),
             ended_ms: progress.ended_at.map(since),
             alarms: progress.alarms.clone(),
-            last_error: progress
-                .no_room
-                .as_ref()
-                .or(progress.last_error.as_ref())
-                .cloned(),
+            last_error: trouble,
         }
+    }
+}
+
+impl Progress {
+    /// Ranks that have been waited for so long that somebody should hear of it before the deadline.
+    fn late_ranks(&self, now: Duration) -> Option<Failure> {
+        let since = self.missing_since.filter(|_| !self.phase.is_over())?;
+        if now.saturating_sub(since) < RANKS_LATE_AFTER {
+            return None;
+        }
+        let message = "ranks have not saved their share yet, and nothing is committed without them";
+        let error = Error::new(Kind::Timeout, message).with("ranks", self.missing_ranks.as_deref()?);
+        Some(Failure::from(&error))
     }
 }
