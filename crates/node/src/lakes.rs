@@ -325,10 +325,9 @@ impl WatchedLake {
 
     /// The lake for documents of the node, and whether a conditional create has exactly one winner there.
     pub(crate) fn for_documents(&self) -> (Arc<dyn Lake>, bool) {
-        (
-            Arc::clone(&self.lake),
-            self.health.read().promises.conditional_create,
-        )
+        let promises = self.health.read().promises.unwrap_or_default();
+        let lake = Arc::clone(&self.lake) as Arc<dyn Lake>;
+        (lake, promises.conditional_create)
     }
 
     /// Its counters, for metrics.

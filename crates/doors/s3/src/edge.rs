@@ -154,7 +154,10 @@ impl S3Edge {
         activity: &Arc<Activity>,
     ) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
-        let checked = self.guard.check(&mut parts).and_then(|()| xml_digest::wanted(&parts));
+        let checked = self
+            .guard
+            .check(&mut parts)
+            .and_then(|()| xml_digest::wanted(&parts));
         let document_digest = match checked {
             Ok(digest) => digest,
             Err(refusal) => {

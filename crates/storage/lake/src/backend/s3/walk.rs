@@ -83,7 +83,10 @@ async fn with_objects(levels: &dyn Levels, found: Vec<Entry>) -> Result<Vec<Entr
         Ok(is_shown.then_some(entry))
     });
     let shown = stream::iter(looks).buffered(LOOKS_MAX);
-    shown.try_filter_map(|entry| async { Ok(entry) }).try_collect().await
+    shown
+        .try_filter_map(|entry| async { Ok(entry) })
+        .try_collect()
+        .await
 }
 
 /// Groups at a delimiter other than `/`, which the server was not asked to do.
@@ -250,7 +253,12 @@ mod tests {
             let order = |name: &str| (name[folder_bytes..].trim_end_matches('/').to_owned(), name.len());
             let mut names: Vec<String> = Vec::new();
             let empty = self.empty.iter().filter(|folder| *folder != prefix);
-            for key in self.keys.iter().chain(empty).filter(|key| key.starts_with(prefix)) {
+            for key in self
+                .keys
+                .iter()
+                .chain(empty)
+                .filter(|key| key.starts_with(prefix))
+            {
                 let end = key[prefix.len()..]
                     .find('/')
                     .map_or(key.len(), |at| prefix.len() + at + 1);
