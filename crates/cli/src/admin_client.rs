@@ -28,8 +28,8 @@ pub(crate) struct AdminClient {
 impl AdminClient {
     /// Prepares to talk; nothing is sent yet.
     pub(crate) fn new(args: &NodeArgs) -> Outcome<Self> {
-        // Reading on loopback needs no token, so a key file that cannot be read is no error here; the node says
-        // when one is missing.
+        // Reading on loopback needs no token, so a key file that cannot be read is no error here; the node
+        // says when one is missing.
         let from_file = || {
             KeyFile::read(&KeyFile::path(&args.data))
                 .ok()

@@ -1,8 +1,9 @@
 //! Descriptors: the limit of open files, raised at start and shared out between the doors.
 //!
-//! Every connection is a descriptor, and so are files and connections to the lake. If one door could take them
-//! all, the others could accept nothing and the node could open nothing. So each door gets a limit of connections
-//! that fits into the process's limit together with all the others, and a quarter stays for the node itself.
+//! Every connection is a descriptor, and so are files and connections to the lake. If one door could take
+//! them all, the others could accept nothing and the node could open nothing. So each door gets a limit of
+//! connections that fits into the process's limit together with all the others, and a quarter stays for the
+//! node itself.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -19,8 +20,8 @@ pub(crate) struct Connections {
     pub(crate) socket: usize,
 }
 
-/// Raises the limit of open files to what the process may have. For a program of our own: one that embeds a node
-/// keeps its limit.
+/// Raises the limit of open files to what the process may have. For a program of our own: one that embeds a
+/// node keeps its limit.
 pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
@@ -61,8 +62,8 @@ pub(crate) fn fit(options: &mut NodeOptions) -> usize {
     given.admin
 }
 
-/// A quarter for files and the lake, a sixteenth for the admin API, up to a quarter for the socket; S3 has the
-/// rest.
+/// A quarter for files and the lake, a sixteenth for the admin API, up to a quarter for the socket; S3 has
+/// the rest.
 fn share_out(limit: usize, wanted: Connections) -> Connections {
     let admin = wanted.admin.min(limit / 16).max(1);
     let socket = wanted.socket.min(limit / 4).max(1);

@@ -3,8 +3,8 @@
 //! A door has so many places. Nobody gets more of them than its share (`share.rs`), counted by [`Origin`].
 //! When there is no place for a connection, those that have stood idle for longest are closed, and with them
 //! those that are still sending the head of a request; one in the middle of a request is never closed. A
-//! [`Seat`] is the place of one connection, [`Activity`] what its stream and its server know about it together:
-//! reading a head, answering, idle.
+//! [`Seat`] is the place of one connection, [`Activity`] what its stream and its server know about it
+//! together: reading a head, answering, idle.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ impl Table {
         self.by_origin.get(&origin).copied().unwrap_or(0)
     }
 
-    /// Closes those that have been idle for longest, among the origins that are chosen by who they are and how
-    /// many connections they have. Returns whether there was one.
+    /// Closes those that have been idle for longest, among the origins that are chosen by who they are and
+    /// how many connections they have. Returns whether there was one.
     fn close_idle(&mut self, is_chosen: impl Fn(Origin, usize) -> bool) -> bool {
         let mut looked_through = 0;
         let mut idle: Vec<(u64, u64)> = Vec::new();

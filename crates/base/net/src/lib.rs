@@ -5,11 +5,12 @@
 //! once for both sides: [`ServerTls`] follows the files of a certificate, [`ClientTls`] says whom a client
 //! trusts, and [`explain`] turns a failed handshake into a sentence that says what to do.
 //!
-//! What one peer may cost the others is limited here for all doors: [`Connections`] has the places and who may
-//! have them, [`Guarded`] the clock of heads and slow readers, [`Pace`] the minimum rate of a transfer.
+//! What one peer may cost the others is limited here for all doors: [`Connections`] has the places and who
+//! may have them, [`Guarded`] the clock of heads and slow readers, [`Pace`] the minimum rate of a transfer.
 //!
 //! A handshake runs in a task of its own with a deadline, so a slow peer delays nobody. The number of
-//! handshakes under way is bounded. The plain path adds one branch per read or write to the socket's own cost.
+//! handshakes under way is bounded. The plain path adds one branch per read or write to the socket's own
+//! cost.
 //!
 //! The feature `tokio` (on by default) adds listeners, streams and the connector. The blocking client of a
 //! process that may fork does without it and shares the TLS configuration alone.

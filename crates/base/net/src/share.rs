@@ -1,9 +1,10 @@
 //! Shares of a limit: nobody may hold so much that others find nothing.
 //!
-//! One rule for whatever is limited at a door: connections, requests, bytes. A holder may take more as long as
-//! it then holds at most [`FREE_FACTOR`] times what is left free for all. Alone it gets three quarters; the
-//! more others hold, the less it gets; there is always something free for somebody new, who may take his first
-//! piece of it. Nothing is taken back: a holder above its share gets no more until it has given something up.
+//! One rule for whatever is limited at a door: connections, requests, bytes. A holder may take more as long
+//! as it then holds at most [`FREE_FACTOR`] times what is left free for all. Alone it gets three quarters;
+//! the more others hold, the less it gets; there is always something free for somebody new, who may take his
+//! first piece of it. Nothing is taken back: a holder above its share gets no more until it has given
+//! something up.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

@@ -1,11 +1,11 @@
 //! Access to the admin API: processes with the token, and nobody's web page.
 //!
-//! On loopback any local process may read; what changes something needs the token there too, because other users
-//! of the host are no less strangers than those of a network. The other danger is a browser: a page could post
-//! forms to us (CSRF) or bind its own name to 127.0.0.1 (DNS rebinding). Therefore a `Host` that is not an
-//! address or `localhost` is refused on loopback, an `Origin` that is not ourselves is refused always, and
-//! whatever changes state has to be sent as JSON, which a page cannot do without asking first, and we never
-//! say yes to that.
+//! On loopback any local process may read; what changes something needs the token there too, because other
+//! users of the host are no less strangers than those of a network. The other danger is a browser: a page
+//! could post forms to us (CSRF) or bind its own name to 127.0.0.1 (DNS rebinding). Therefore a `Host` that
+//! is not an address or `localhost` is refused on loopback, an `Origin` that is not ourselves is refused
+//! always, and whatever changes state has to be sent as JSON, which a page cannot do without asking first,
+//! and we never say yes to that.
 
 use std::net::IpAddr;
 use std::sync::Arc;

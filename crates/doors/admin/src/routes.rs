@@ -20,8 +20,8 @@ pub(crate) mod status;
 /// The longest that one request waits for a job or a save; a client asks again.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Requests that wait at once; beyond it the answer is what is known now, as after a wait that was too short. So
-/// those who wait, which needs no token on loopback, leave most connections to others.
+/// Requests that wait at once; beyond it the answer is what is known now, as after a wait that was too short.
+/// So those who wait, which needs no token on loopback, leave most connections to others.
 static WAITS: Semaphore = Semaphore::const_new(64);
 
 /// Returns a place to wait in, if there is one.

@@ -1,9 +1,9 @@
 //! Connections of the admin API: accept, limit, serve HTTP/1.1, and end in order.
 //!
-//! Whoever can connect may try to hold the door shut, on loopback every user of the host. So there is a limit of
-//! connections, idle ones and heads that do not come make room, and slow readers are cut: the same rules as at
-//! the S3 endpoint (`forebay_net::Connections`, `forebay_net::Guarded`), with limits of its own, so that neither
-//! door can starve the other.
+//! Whoever can connect may try to hold the door shut, on loopback every user of the host. So there is a limit
+//! of connections, idle ones and heads that do not come make room, and slow readers are cut: the same rules
+//! as at the S3 endpoint (`forebay_net::Connections`, `forebay_net::Guarded`), with limits of its own, so
+//! that neither door can starve the other.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -110,13 +110,14 @@ fn classify(op: &str) -> (&'static str, Class) {
     )
 }
 
-/// The longest documents. `DeleteObjects` has the limit of S3; a completion of 10,000 parts with a checksum each
-/// takes about 2 MiB; all others are small.
+/// The longest documents. `DeleteObjects` has the limit of S3; a completion of 10,000 parts with a checksum
+/// each takes about 2 MiB; all others are small.
 const DELETE_BYTES_MAX: u64 = 2 << 20;
 const COMPLETE_BYTES_MAX: u64 = 4 << 20;
 const DOCUMENT_BYTES_MAX: u64 = 256 << 10;
 
-/// What an operation makes the node hold, for admission. Refuses a document that is too long before it is read.
+/// What an operation makes the node hold, for admission. Refuses a document that is too long before it is
+/// read.
 fn load(op: &'static str, headers: &HeaderMap) -> S3Result<Load> {
     let number = |name: &str| {
         headers

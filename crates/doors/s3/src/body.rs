@@ -1,10 +1,11 @@
 //! Bodies: what comes in is counted and must keep moving; what goes out is counted and is whole or cut.
 //!
-//! [`RequestBody`] wraps hyper's body before `s3s` sees it: bytes count as held when they are here (`limits.rs`),
-//! wait if there is no room, and have to come at a minimum pace (`forebay_net::Pace`). [`PieceBody`] turns the engine's pieces into an
-//! answer without copying; if a piece fails, the body ends with an error and hyper cuts the connection, so
-//! that a client can never take a short body for a whole one. [`ResponseBody`] is what hyper sends: it ends
-//! the request's context, and with it its permit, when it is dropped.
+//! [`RequestBody`] wraps hyper's body before `s3s` sees it: bytes count as held when they are here
+//! (`limits.rs`), wait if there is no room, and have to come at a minimum pace (`forebay_net::Pace`).
+//! [`PieceBody`] turns the engine's pieces into an answer without copying; if a piece fails, the body ends
+//! with an error and hyper cuts the connection, so that a client can never take a short body for a whole one.
+//! [`ResponseBody`] is what hyper sends: it ends the request's context, and with it its permit, when it is
+//! dropped.
 
 use std::fmt;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! The pipeline that every request walks through, and the [`S3Edge`] that owns it.
 //!
-//! CORS, guard, `s3s` with access and admission, finishing touches. All answers, also refusals, get a request id and count
-//! in the access log; nothing here spawns a task, so a client that goes away ends its request.
+//! CORS, guard, `s3s` with access and admission, finishing touches. All answers, also refusals, get a request
+//! id and count in the access log; nothing here spawns a task, so a client that goes away ends its request.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The S3 front door: HTTP and SigV4 in, engine calls out.
 //!
-//! One request walks through these files in this order: `server.rs` (connections) → `edge.rs` (the
-//! pipeline) → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `rechunk.rs` (framing of bodies) → `s3s`
-//! (signature, routing, XML) → `access.rs` (which key may do what) → `limits.rs` (admission) → `operations.rs` →
+//! One request walks through these files in this order: `server.rs` (connections) → `edge.rs` (the pipeline)
+//! → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `rechunk.rs` (framing of bodies) → `s3s` (signature,
+//! routing, XML) → `access.rs` (which key may do what) → `limits.rs` (admission) → `operations.rs` →
 //! `ops/*.rs` (one file per family of operations) → `body.rs` (bytes out, counted by tier). A batch
 //! (`batch.rs`) leaves this way after the signature. `map.rs` is the one place where errors become S3 codes.
 //!

@@ -2,17 +2,18 @@
 //!
 //! A request is admitted when its signature has been verified and its key may do what it asks (`access.rs`),
 //! and counts until its answer's last byte has gone or its connection is lost. So a request that is refused
-//! holds nothing. What counts is what the node holds, never what a head claims: a read counts about a page, an
-//! upload counts its bytes as they come in, up to the window that its way to the lake can hold.
+//! holds nothing. What counts is what the node holds, never what a head claims: a read counts about a page,
+//! an upload counts its bytes as they come in, up to the window that its way to the lake can hold.
 //!
 //! Shares (`forebay_net::share_fits`) hold for each key, for all strangers together, and for each address:
 //! whoever holds much gets no more while others would find nothing. Beyond a limit the answer is
 //! `503 SlowDown` with `Retry-After`.
 //!
-//! A length that was announced is a promise of its key alone: a key that has promised its share begins no other
-//! upload, so that those that are under way can end; other keys do not notice. The promise of a body that does
-//! not come is struck out. Uploads that find no room for more bytes wait, and one at a time, in the order in
-//! which they were admitted, may use the last quarter of the limit: there is always one that can end.
+//! A length that was announced is a promise of its key alone: a key that has promised its share begins no
+//! other upload, so that those that are under way can end; other keys do not notice. The promise of a body
+//! that does not come is struck out. Uploads that find no room for more bytes wait, and one at a time, in the
+//! order in which they were admitted, may use the last quarter of the limit: there is always one that can
+//! end.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

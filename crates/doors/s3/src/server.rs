@@ -1,11 +1,11 @@
 //! Connections: accept, limit, serve HTTP/1.1, and end in order.
 //!
-//! The listener yields connections whose TLS handshake, if there is one, is done (`forebay_net`). The accept loop
-//! owns all connection tasks through a tracker. On shutdown it stops accepting, lets requests in flight finish,
-//! and cuts what is left after the deadline. When all places are taken, the oldest idle connection makes room;
-//! if there is none, the next one waits, and who has its share already is told to come back
-//! (`forebay_net::Connections`). A peer that is slow with a head or with reading is cut (`forebay_net::Guarded`),
-//! so that it cannot hold leased pages.
+//! The listener yields connections whose TLS handshake, if there is one, is done (`forebay_net`). The accept
+//! loop owns all connection tasks through a tracker. On shutdown it stops accepting, lets requests in flight
+//! finish, and cuts what is left after the deadline. When all places are taken, the oldest idle connection
+//! makes room; if there is none, the next one waits, and who has its share already is told to come back
+//! (`forebay_net::Connections`). A peer that is slow with a head or with reading is cut
+//! (`forebay_net::Guarded`), so that it cannot hold leased pages.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! Folders of a node: made at its start, for its user alone.
 //!
-//! The cache, staged saves and the lake of a first run may hold what the lake's own rules would hide from other
-//! users of the host. So whatever the node makes has mode 0700, and folders of an earlier version that were open
-//! are closed. A data folder that somebody else has made keeps its mode and gets a warning, because everything
-//! in it is private by itself; a lake that was chosen is its owner's business.
+//! The cache, staged saves and the lake of a first run may hold what the lake's own rules would hide from
+//! other users of the host. So whatever the node makes has mode 0700, and folders of an earlier version that
+//! were open are closed. A data folder that somebody else has made keeps its mode and gets a warning, because
+//! everything in it is private by itself; a lake that was chosen is its owner's business.
 
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;

@@ -48,8 +48,8 @@ pub struct LakeReport {
     pub read_after_write: bool,
     /// A listing right after a write has what was written, in byte order.
     pub list_after_write: bool,
-    /// `a//b`, `a\\b` and `a/./b` are other objects than `a/b`, or cannot be written. Else keys like these must not
-    /// be used: see [`CleanKeys`](crate::CleanKeys).
+    /// `a//b`, `a\\b` and `a/./b` are other objects than `a/b`, or cannot be written. Else keys like these
+    /// must not be used: see [`CleanKeys`](crate::CleanKeys).
     pub distinct_keys: bool,
     /// Promises that did not hold, one line each, for people.
     pub findings: Vec<String>,

@@ -136,8 +136,8 @@ fn shards_of(
     Ok(found)
 }
 
-/// The name of a shard that a wids index in this folder lists. An index may come from anywhere, so without leave
-/// it names nothing outside of its folder: else it would decide which other data a job reads.
+/// The name of a shard that a wids index in this folder lists. An index may come from anywhere, so without
+/// leave it names nothing outside of its folder: else it would decide which other data a job reads.
 fn wids_name(folder: &str, url: &str, may_be_outside: bool) -> Result<Name> {
     let (name, below) = match url.strip_prefix(SCHEME) {
         Some(whole) => (whole.to_owned(), whole.strip_prefix(folder)),

@@ -1,8 +1,8 @@
 //! A lake that takes keys for paths, kept from mixing objects up.
 //!
 //! Some stores fold `a//b`, `a\b` and `a/./b` to `a/b`: two keys, one object. The self-test finds that out
-//! (`selftest.rs`) and switches this layer on; from then on such keys cannot be written, and are not there when
-//! they are read. Until then everything passes.
+//! (`selftest.rs`) and switches this layer on; from then on such keys cannot be written, and are not there
+//! when they are read. Until then everything passes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

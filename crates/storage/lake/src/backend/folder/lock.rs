@@ -2,9 +2,10 @@
 //!
 //! A lock is a file with `flock`; each holder opens it anew, so it excludes threads of one process as well,
 //! and the kernel lets go of it when a process dies. Keys share a fixed number of lock files. A lock is held
-//! for the check and the rename of a write, never while bytes move. Lock files belong to the lake's user alone:
-//! who can open one can hold it. A wait has a deadline, and only so many threads of the pool that also reads
-//! may wait at once, so that a lock that nobody lets go of costs the writes of its keys and nothing else.
+//! for the check and the rename of a write, never while bytes move. Lock files belong to the lake's user
+//! alone: who can open one can hold it. A wait has a deadline, and only so many threads of the pool that also
+//! reads may wait at once, so that a lock that nobody lets go of costs the writes of its keys and nothing
+//! else.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -145,9 +146,9 @@ mod tests {
         for entry in std::fs::read_dir(root).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                found.extend(walk(&path))
+                found.extend(walk(&path));
             } else {
-                found.push(path)
+                found.push(path);
             }
         }
         found
