@@ -1,8 +1,8 @@
 """What each rank writes of a state that several ranks have.
 
 Every rank says which boxes of which tensors it has. A box that several have is written once, in parts that are spread
-over its owners, so that all write about as much (`crates/checkpoint/format/src/assign.rs`). The answer depends only on
-what was said, so every rank finds the same one by itself.
+over its owners, so that all write about as much (`crates/checkpoint/format/src/assign.rs`). The answer depends only
+on what was said, so every rank finds the same one by itself.
 
 Small tensors that every rank has whole and that differ, such as the states of random generators, are kept for each rank
 under a name of its own: `rng` of the first rank, `rng@1` of rank 1. Larger ones should be replicas; that they are is

@@ -234,7 +234,7 @@ pub(crate) struct TlsArgs {
 }
 
 impl TlsArgs {
-    /// What was typed, over what the environment says.
+    /// Settings as typed, over those of the environment.
     pub(crate) fn client(&self) -> ClientTls {
         let typed = ClientTls {
             ca: self.ca.clone(),

@@ -20,7 +20,7 @@ use forebay_core::{Error, Kind, crc32c};
 use forebay_wire::batch::{BatchFrame, BatchItem, BatchRequest};
 use forebay_wire::{self as wire, Failure, FrameHeader, HEADER_BYTES, Headers, TierBytes};
 
-/// What went over a connection.
+/// Traffic of a connection.
 struct Heard {
     method: String,
     target: String,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Where the time comes from. Everything that waits for an age (revalidation, leases, scrub) asks a clock.
+/// Source of the time. Everything that waits for an age (revalidation, leases, scrub) asks a clock.
 pub trait Clock: Send + Sync + fmt::Debug + 'static {
     /// Time since an arbitrary start; never goes back.
     fn monotonic(&self) -> Duration;

@@ -58,7 +58,7 @@ pub fn page_bytes(object_bytes: u64, page: PageIndex) -> u64 {
     page.range(object_bytes).map_or(0, ByteRange::len)
 }
 
-/// Which blocks of a page are present, wanted or in flight: bit `i` is block `i`.
+/// Blocks of a page that are present, wanted or in flight: bit `i` is block `i`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct BlockMask(pub u16);
 

@@ -1,4 +1,4 @@
-//! Where the socket of a node lies when nobody says it: one rule for the node that makes it and the clients
+//! Path of a node's socket when nobody says it: one rule for the node that makes it and the clients
 //! that look for it.
 //!
 //! `$XDG_RUNTIME_DIR/forebay.sock`, else `/run/user/UID/forebay.sock` if that folder is there, else

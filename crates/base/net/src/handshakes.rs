@@ -87,7 +87,7 @@ impl Handshakes {
         }
     }
 
-    /// When the oldest handshake under way began; far away if there is none.
+    /// Start of the oldest handshake under way; far away if there is none.
     fn oldest(&mut self) -> Instant {
         while let Some((begun, handle)) = self.begun.front() {
             if !handle.is_finished() {

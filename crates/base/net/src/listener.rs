@@ -20,7 +20,7 @@ use crate::tls::ServerTls;
 /// Connections in memory that wait to be accepted.
 const MEMORY_BACKLOG: usize = 128;
 
-/// Where connections come in.
+/// Entrance of connections.
 #[derive(Debug)]
 pub struct Listener {
     incoming: Incoming,

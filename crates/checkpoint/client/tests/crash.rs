@@ -26,7 +26,7 @@ fn node_process() {
     fixture::process::run_node();
 }
 
-/// What the trainer heard.
+/// Answers that the trainer heard.
 #[derive(Debug, Default)]
 struct Heard {
     id: Option<String>,

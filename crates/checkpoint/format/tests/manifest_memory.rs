@@ -1,4 +1,4 @@
-//! What a manifest costs who reads all of it. One test, because memory is that of the process.
+//! Memory cost of reading all of a manifest. One test, because memory is that of the process.
 #![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
 
 use forebay_checkpoint::manifest::{Content, Tree};

@@ -1,4 +1,4 @@
-//! What a hostile manifest costs a node that is asked for its view. One test, because memory is that of the
+//! Memory cost of a hostile manifest for a node that is asked for its view. One test, because memory is that of the
 //! process.
 #![allow(clippy::unwrap_used, reason = "a failure here is the failure of a test")]
 

@@ -1,4 +1,4 @@
-//! Which key may do what: asked by `s3s` after the signature is verified and before the input is read.
+//! Rights of keys: asked by `s3s` after the signature is verified and before the input is read.
 //!
 //! Every operation is a read or a write. A key needs the bucket in its list, and `ReadWrite` for writes. A
 //! request without a signature may only read and list buckets that are switched to public. Operations that
@@ -30,7 +30,7 @@ pub(crate) struct AccessRules {
     pub(crate) hosts: Option<Arc<HostCheck>>,
 }
 
-/// What an operation does to a bucket.
+/// Effect of an operation on a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Reads objects or lists them; anonymous requests may, where it is public.

@@ -165,7 +165,7 @@ pub(crate) fn kind_name(kind: ChecksumKind) -> &'static str {
     }
 }
 
-/// What a client announced about a body, and what the body turns out to be.
+/// Checksums that a client announced for a body, beside those of the body itself.
 pub(crate) struct Verifier {
     hasher: ChecksumHasher,
     in_header: Option<(Algorithm, String)>,

@@ -1,4 +1,4 @@
-//! What one request collects on its way: for the access log, the metrics and the answer.
+//! Notes that one request collects on its way: for the access log, the metrics and the answer.
 //!
 //! The service puts an `Arc<RequestContext>` into the request's extensions; `access.rs` notes who and what,
 //! the operations note errors and an unusual status, bodies count bytes. It ends when the answer's body is
@@ -19,7 +19,7 @@ use crate::body::BodyFault;
 use crate::limits::{Admission, Holder, Load, Permit};
 use crate::refusal;
 
-/// What is logged for a request whose client did not wait for the answer; nginx has the same number for it.
+/// Status in the log for a request whose client did not wait for the answer; nginx has the same number for it.
 const ABANDONED_STATUS: u16 = 499;
 
 /// A finished request, for metrics.
@@ -72,7 +72,7 @@ pub(crate) struct RequestContext {
     body_bytes_max: AtomicU64,
 }
 
-/// What is learnt on the way.
+/// Facts learnt on the way.
 #[derive(Debug, Default)]
 pub(crate) struct RequestNotes {
     pub(crate) op: Option<&'static str>,

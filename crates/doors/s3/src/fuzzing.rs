@@ -17,7 +17,7 @@ use crate::ignored_range::is_ignored;
 use crate::ops::object_read::wanted_range;
 use crate::rechunk::{ChunkFault, SmallChunks};
 
-/// What an unsigned chunk may hold after `SmallChunks`.
+/// Most bytes of an unsigned chunk after `SmallChunks`.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 
 /// A `Range` header against an object: the first 8 bytes are its size, the rest is the header.
@@ -113,11 +113,11 @@ fn cut(body: &[u8], piece_bytes: usize) -> Result<Vec<u8>, ChunkFault> {
     }
 }
 
-/// What is in the frames of a body.
+/// Content of the frames of a body.
 #[derive(Default)]
 struct Unframed {
     bytes: Vec<u8>,
-    /// What follows the last chunk.
+    /// Bytes behind the last chunk.
     trailers: Vec<u8>,
     /// The largest chunk without a signature.
     unsigned_bytes_max: usize,

@@ -1,4 +1,4 @@
-//! What must hold before `s3s` looks at a request.
+//! Checks of a request before `s3s` looks at it.
 //!
 //! `s3s` 0.14 verifies SigV4 but leaves holes that its users have to close: it takes SigV2, any region, the
 //! `sts` service and presigned URLs of any age, it lets `x-amz-*` headers through that the signature does not
@@ -37,7 +37,7 @@ pub(crate) struct Guard {
     pub(crate) header_bytes_max: usize,
 }
 
-/// How a request says who it is from.
+/// Form in which a request says who it is from.
 enum Claim<'a> {
     Header {
         credential: &'a str,

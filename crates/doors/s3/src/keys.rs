@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
 
-/// What a key may do.
+/// Operations that a key may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// Read and list.
@@ -22,7 +22,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Where a key may do it.
+/// Buckets in which a key may do it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Buckets {
     /// In every bucket.
@@ -49,9 +49,9 @@ pub struct AccessKey {
     pub id: String,
     /// The secret part.
     pub secret: String,
-    /// What it may do.
+    /// Operations that it may do.
     pub access: Access,
-    /// Where.
+    /// Buckets in which it may.
     pub buckets: Buckets,
 }
 

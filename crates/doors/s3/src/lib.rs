@@ -1,4 +1,4 @@
-//! The S3 front door: HTTP and SigV4 in, engine calls out.
+//! The S3 endpoint: HTTP and SigV4 in, engine calls out.
 //!
 //! One request walks through these files in this order: `server.rs` (connections) → `edge.rs` (the pipeline)
 //! → `cors.rs` → `guard.rs` (what `s3s` leaves open) → `rechunk.rs` (framing of bodies) → `s3s` (signature,

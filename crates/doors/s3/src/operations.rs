@@ -1,6 +1,6 @@
 //! `s3s`'s trait, operation by operation: each method only names the function in `ops/` that does the work.
 //!
-//! What is not here is answered `501 NotImplemented` by `s3s`.
+//! Operations that are not here are answered `501 NotImplemented` by `s3s`.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::ops::{
     bucket, copy, delete, list, multipart, object_read, object_write, settings, tagging, uploads,
 };
 
-/// What the operations work on.
+/// State that the operations share.
 #[derive(Clone)]
 pub(crate) struct Operations {
     pub(crate) engine: Arc<Engine>,

@@ -14,8 +14,8 @@ pub(crate) mod uploads;
 
 use s3s::{S3Request, S3Response, S3Result};
 
-/// What every operation gives.
+/// Result of every operation.
 pub(crate) type Response<T> = S3Result<S3Response<T>>;
 
-/// What every operation takes.
+/// Input of every operation.
 pub(crate) type Request<T> = S3Request<T>;

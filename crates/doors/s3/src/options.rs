@@ -1,4 +1,4 @@
-//! What an S3 edge is made of; every limit has a field here.
+//! Options of an S3 edge; every limit has a field here.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct S3Options {
     pub region: String,
     /// The host name of the node: requests to `<bucket>.<domain>` are virtual-hosted.
     pub domain: Option<String>,
-    /// Who may come in; may be changed while the edge runs.
+    /// Keys that may come in; may be changed while the edge runs.
     pub keys: Arc<AccessKeys>,
     /// Buckets that anybody may read and list.
     pub public_read: BTreeSet<BucketName>,

@@ -32,7 +32,7 @@ pub(crate) enum ChunkFault {
     Body(BodyFault),
     /// A signed chunk is larger than we hold.
     TooLarge,
-    /// What should be the head or the end of a chunk is not.
+    /// The head or the end of a chunk is malformed.
     Framing,
 }
 
@@ -102,7 +102,7 @@ where
     }
 }
 
-/// Where in the framing a body is.
+/// Position of a body in its framing.
 #[derive(Debug, Default)]
 enum Framing {
     /// In the line before a chunk: its beginning.

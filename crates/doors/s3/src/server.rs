@@ -28,7 +28,7 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 /// out right after it was checked.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What the kernel may hold for a peer on this host. Left alone it grows to megabytes for each connection,
+/// Most bytes that the kernel may hold for a peer on this host. Left alone it grows to megabytes for each connection,
 /// together more than the CPU's cache holds, and the peer then takes from memory what it could have had from
 /// the cache. Towards other hosts the kernel decides: distance needs long queues.
 const LOCAL_SEND_BYTES: usize = 256 << 10;

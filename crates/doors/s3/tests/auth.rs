@@ -1,4 +1,4 @@
-//! Who gets in: signatures, regions, clocks, keys, public buckets.
+//! Authentication: signatures, regions, clocks, keys, public buckets.
 
 mod fixture;
 

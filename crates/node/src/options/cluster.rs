@@ -97,7 +97,7 @@ impl ClusterSettings {
         }))
     }
 
-    /// What a file would say.
+    /// The value as a file would have it.
     pub(super) fn to_config(&self) -> ClusterConfig {
         ClusterConfig {
             name: Some(self.name.clone()),

@@ -73,7 +73,7 @@ pub(super) fn tls_files(config: TlsConfig) -> Result<Option<TlsFiles>> {
     }
 }
 
-/// What a file would say.
+/// The value as a file would have it.
 pub(super) fn tls_config(files: Option<&TlsFiles>) -> TlsConfig {
     TlsConfig {
         cert: files.map(|files| files.cert.clone()),

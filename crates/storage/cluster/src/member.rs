@@ -86,7 +86,7 @@ pub struct Member {
     pub id: NodeId,
     /// The number of its start, higher with each; its document in the lake decides it.
     pub incarnation: u64,
-    /// Where other nodes reach it, by HTTP and by gossip.
+    /// Address at which other nodes reach it, by HTTP and by gossip.
     pub addr: SocketAddr,
     /// Its share of the stripes, against the weights of the others.
     pub weight: u32,

@@ -18,7 +18,7 @@ use forebay_lake::{
 };
 use forebay_testkit::{LakeTraits, lake_suite, patterned, read_all};
 
-/// What SeaweedFS keeps of the promises; the rest is skipped by the suite.
+/// Promises that SeaweedFS keeps; the rest is skipped by the suite.
 const SEAWEED: LakeTraits = LakeTraits {
     marker_keys: false,
     plain_keys: false,

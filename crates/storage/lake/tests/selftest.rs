@@ -168,7 +168,7 @@ enum Ignores {
 struct Careless {
     inner: MemoryLake,
     ignores: Ignores,
-    /// How many conditional writes of a key are under way.
+    /// Conditional writes of a key that are under way.
     racing: Mutex<HashMap<ObjectKey, usize>>,
 }
 

@@ -75,7 +75,7 @@ struct Reading {
     reads_ahead: bool,
     /// Set once it has waited for memory in vain: the next time it goes past the cache without delay.
     waited: bool,
-    /// What it does when NVMe does not have yet what could make room.
+    /// Policy for a moment in which NVMe does not have yet what could make room.
     shortage: Shortage,
     failures: u32,
     /// The position of the last of them.

@@ -44,13 +44,13 @@ pub struct ServerTls {
     files: TlsFiles,
     clock: Arc<dyn Clock>,
     current: RwLock<Arc<ServerConfig>>,
-    /// When the files are to be looked at next, in milliseconds of the clock.
+    /// Time of the next look at the files, in milliseconds of the clock.
     next_look_ms: AtomicU64,
-    /// What the files were when they were last read.
+    /// Identity of the files when they were last read.
     seen: Mutex<[Fingerprint; 3]>,
 }
 
-/// What changes when a file is replaced or written; `None` for a file that is not there.
+/// Identity of a file: changes when it is replaced or written; `None` for a file that is not there.
 type Fingerprint = Option<(u64, u64, u64, i64, i64, i64, i64)>;
 
 impl ServerTls {

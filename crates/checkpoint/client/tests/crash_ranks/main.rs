@@ -14,7 +14,7 @@ use fixture::process::all_points;
 use stage::play;
 use story::{AGAIN, LATER_MS, Story};
 
-/// How many seeds are tried, more take longer; or which, as in `40..60`.
+/// Number of seeds that are tried (more take longer), or their range, as in `40..60`.
 const SEEDS: &str = "FOREBAY_CRASH_SEEDS";
 const SEEDS_BY_DEFAULT: u64 = 12;
 

@@ -16,7 +16,7 @@ use crate::story::{LATER_MS, Story};
 
 /// Says what the trainer saves, and through which nodes.
 const TRAINER: &str = "FOREBAY_CRASH_TRAINER";
-/// How often somebody looks whether the step is there.
+/// Pause between two looks for the step.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// The trainer's process. Does nothing if nobody has asked for it.
@@ -33,7 +33,7 @@ pub(crate) fn play(story: &Story) {
     Stage::new(story).play();
 }
 
-/// What happens, as the test hears it.
+/// Events, as the test hears them.
 #[derive(Clone, Copy)]
 enum Event {
     Staged(u32),

@@ -1,4 +1,4 @@
-//! Who dies where, and what happens before they come back.
+//! Script of a crash: who dies where, and what happens before they come back.
 
 use forebay_client::StagedIn;
 
@@ -33,23 +33,23 @@ impl Random {
     }
 }
 
-/// What is to happen to the save of step 2.
+/// Fate of the save of step 2.
 #[derive(Debug, Clone)]
 pub(crate) struct Story {
     /// The node of each rank; 0 has rank 0.
     pub(crate) nodes: Vec<usize>,
     pub(crate) staged: StagedIn,
-    /// Who dies where, and at which time that it comes there.
+    /// The victim, the point where it dies, and at which pass of that point.
     pub(crate) victim: usize,
     pub(crate) label: &'static str,
     pub(crate) hits: usize,
-    /// Who goes with it.
+    /// Processes that go with it.
     pub(crate) trainer_dies: bool,
     pub(crate) others_die: bool,
     /// Step 1 is pruned while all nodes are dead and leases are over, and what was not committed is collected
     /// too if it is this old.
     pub(crate) pruned: Option<u64>,
-    /// Where the second incarnation of the victim dies.
+    /// Point where the second incarnation of the victim dies.
     pub(crate) again: Option<&'static str>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) const AHEAD_BYTES_MAX: u64 = 16 << 20;
 /// Items looked for at once, and items fetched at once.
 const ITEMS_AHEAD_MAX: usize = 64;
 
-/// What is fetched ahead of one item, at most.
+/// Most bytes that are fetched ahead of one item.
 const ITEM_AHEAD_BYTES_MAX: u64 = 2 << 20;
 
 /// The items, found and begun, in order.

@@ -23,7 +23,7 @@ use s3s::Body;
 use super::ahead::open_all;
 use super::item::{Batch, Opened};
 
-/// What is shorter than this is copied into a buffer.
+/// Pieces shorter than this are copied into a buffer.
 const SMALL_BYTES: usize = 16 << 10;
 
 /// A buffer is sent when it has so many bytes, or when nothing more is at hand.

@@ -24,7 +24,7 @@ use crate::members::MemberIndex;
 /// Names of members are not longer than this; a path of a file system is not either.
 const MEMBER_NAME_BYTES_MAX: usize = 4096;
 
-/// What the items of one batch share.
+/// State that the items of one batch share.
 pub(super) struct Batch {
     engine: Arc<Engine>,
     rules: AccessRules,

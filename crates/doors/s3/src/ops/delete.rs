@@ -13,7 +13,7 @@ use crate::operations::Operations;
 /// S3's limit for one request.
 const KEYS_MAX: usize = 1000;
 
-/// How many deletes of one request run at a time.
+/// Deletes of one request that run at a time.
 const DELETES_IN_FLIGHT_MAX: usize = 16;
 
 /// `DeleteObject`: deleting what is not there is fine.

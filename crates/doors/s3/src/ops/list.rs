@@ -18,7 +18,7 @@ use crate::operations::Operations;
 const KEYS_MAX: i32 = 1000;
 const TOKEN_VERSION: &str = "1:";
 
-/// What `encoding-type=url` leaves as it is.
+/// Characters that `encoding-type=url` leaves as they are.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -141,7 +141,7 @@ pub(crate) async fn versions(
     }))
 }
 
-/// What the three have in common.
+/// Parameters that the three have in common.
 struct Asked<'a> {
     bucket: &'a str,
     prefix: Option<&'a str>,
@@ -206,7 +206,7 @@ fn decode_token(token: &str) -> S3Result<String> {
         .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token provided is incorrect"))
 }
 
-/// How names are written in a listing.
+/// Encoding of names in a listing.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Names {
     is_url: bool,

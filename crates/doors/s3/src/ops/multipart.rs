@@ -201,7 +201,7 @@ struct Completion {
     key: ObjectKey,
     upload: String,
     request: CompleteRequest,
-    /// What the client says about the whole.
+    /// Checksums of the whole, as the client says them.
     claimed: Option<ObjectChecksum>,
     claimed_kind: Option<String>,
 }

@@ -288,7 +288,7 @@ macro_rules! output {
     };
 }
 
-/// What GET and HEAD show alike.
+/// Headers that GET and HEAD share.
 struct Shown {
     content_length: i64,
     content_range: Option<String>,

@@ -143,7 +143,7 @@ fn upload_dto(upload: UploadInfo, names: Names) -> MultipartUpload {
     }
 }
 
-/// What a client asks of the list of uploads.
+/// Query of the list of uploads.
 struct Paging<'a> {
     prefix: &'a str,
     delimiter: Option<&'a str>,

@@ -15,10 +15,10 @@ use super::{fresh, key, md5_hex, names};
 /// The keys that the writer writes again and again.
 const KEYS: u64 = 5;
 
-/// How often a writer is started and killed.
+/// Number of times that a writer is started and killed.
 const ROUNDS: usize = 36;
 
-/// How much later than in the round before the writer is killed, so that the kills spread over all steps of a
+/// Delay of the kill beyond that of the round before, so that the kills spread over all steps of a
 /// write (a small one takes about a millisecond).
 const KILL_STEP: Duration = Duration::from_micros(120);
 

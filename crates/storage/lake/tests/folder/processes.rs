@@ -14,7 +14,7 @@ use futures::future::join_all;
 
 use super::{fresh, key, read};
 
-/// Where the started process works; set only in it.
+/// Folder of the started process; set only in it.
 pub(super) const FOLDER_VARIABLE: &str = "FOREBAY_TEST_FOLDER";
 
 const PROCESSES: usize = 4;

@@ -58,7 +58,7 @@ impl Default for DemotionLimits {
     }
 }
 
-/// What to do when all that could go is not on NVMe yet.
+/// Policy for a moment in which all that could go is not on NVMe yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shortage {
     /// Have it written, and get no memory now; while the disk is worth waiting for.
@@ -164,7 +164,7 @@ impl Demotion {
 #[derive(Debug)]
 struct DiskRate {
     under_way: usize,
-    /// When the sample began, and when the last write ended or the first began.
+    /// Start of the sample, and end of the last write or start of the first.
     since: Instant,
     progress: Instant,
     bytes: u64,
