@@ -7,13 +7,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_core::{BucketName, Error, Kind, Result, Secret};
+use forebay_core::{BucketName, Error, Kind, Result};
 use forebay_engine::Consistency;
 use forebay_net::TlsFiles;
 
-use crate::config::{
-    BucketConfig, Config, CorsConfig, KeyAccess, KeyConfig, LimitsConfig, LogConfig, LogFormat,
-};
+use crate::config::{BucketConfig, Config, CorsConfig, LimitsConfig, LogConfig, LogFormat};
 use crate::lake_url::LakeUrl;
 use crate::machine::Machine;
 use crate::value::{Freshness, Period, Size, Uid};
@@ -21,6 +19,7 @@ use crate::value::{Freshness, Period, Size, Uid};
 mod cluster;
 mod endpoint;
 mod ipc;
+mod keys;
 
 #[cfg(test)]
 mod tests;
@@ -28,6 +27,7 @@ mod tests;
 pub use cluster::ClusterSettings;
 pub use forebay_ipc::SocketSetting;
 pub use ipc::{IpcOptions, STAGING_BYTES_MIN};
+pub use keys::KeySettings;
 
 /// Switches a listener off.
 const OFF: &str = "off";
@@ -160,19 +160,6 @@ pub struct BucketSettings {
     pub allow_uids: Option<Vec<u32>>,
 }
 
-/// An access key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeySettings {
-    /// Its id.
-    pub id: String,
-    /// Its secret.
-    pub secret: Secret,
-    /// Its rights.
-    pub access: KeyAccess,
-    /// Buckets that it may use; `None` is all.
-    pub buckets: Option<Vec<BucketName>>,
-}
-
 impl NodeOptions {
     /// Checks a configuration and fills in what it does not say, asking the machine for memory and disk.
     pub fn resolve(config: Config) -> Result<Self> {
@@ -239,7 +226,7 @@ impl NodeOptions {
             limits: Limits::resolve(&config.limits)?,
             cors_origins: origins(config.cors)?,
             buckets: buckets(config.buckets, consistency)?,
-            keys: keys(config.keys)?,
+            keys: keys::resolve(config.keys)?,
         })
     }
 
@@ -350,21 +337,6 @@ impl BucketSettings {
     }
 }
 
-impl KeySettings {
-    fn to_config(&self) -> KeyConfig {
-        KeyConfig {
-            id: self.id.clone(),
-            secret: Some(self.secret.clone()),
-            secret_file: None,
-            access: self.access,
-            buckets: self
-                .buckets
-                .as_ref()
-                .map(|names| names.iter().map(ToString::to_string).collect()),
-        }
-    }
-}
-
 fn wrong(setting: &'static str, message: impl Into<String>) -> Error {
     Error::new(Kind::InvalidInput, message).with("setting", setting)
 }
@@ -448,65 +420,4 @@ fn buckets(said: Vec<BucketConfig>, consistency: Consistency) -> Result<Vec<Buck
         });
     }
     Ok(buckets)
-}
-
-fn keys(said: Vec<KeyConfig>) -> Result<Vec<KeySettings>> {
-    let mut keys: Vec<KeySettings> = Vec::new();
-    for key in said {
-        check_key_id(&key.id)?;
-        if keys.iter().any(|other| other.id == key.id) {
-            return Err(wrong("key.id", "the same access key id is there twice").with("key", &key.id));
-        }
-        let secret = key_secret(&key)?;
-        let buckets = key.buckets.map(|names| {
-            names
-                .iter()
-                .map(|name| BucketName::new(name))
-                .collect::<Result<Vec<_>>>()
-        });
-        keys.push(KeySettings {
-            secret,
-            access: key.access,
-            buckets: buckets
-                .transpose()
-                .map_err(|error| error.with("setting", "key.buckets").with("key", &key.id))?,
-            id: key.id,
-        });
-    }
-    Ok(keys)
-}
-
-/// Ids stand in headers and between slashes, so only plain characters.
-fn check_key_id(id: &str) -> Result<()> {
-    let is_fine = (3..=128).contains(&id.len())
-        && id
-            .bytes()
-            .all(|c| c.is_ascii_alphanumeric() || b"_-.".contains(&c));
-    if is_fine {
-        return Ok(());
-    }
-    Err(wrong(
-        "key.id",
-        format!("'{id}' is not an access key id; use 3 to 128 letters, digits, '_', '-' or '.'"),
-    ))
-}
-
-fn key_secret(key: &KeyConfig) -> Result<Secret> {
-    let secret = match (&key.secret, &key.secret_file) {
-        (Some(secret), None) => secret.clone(),
-        (None, Some(file)) => {
-            let text = std::fs::read_to_string(file).map_err(|why| {
-                Error::io(format!("cannot read the secret: {why}"), why)
-                    .with("setting", "key.secret_file")
-                    .with("file", file.display())
-            })?;
-            Secret::new(text.trim_end_matches(['\r', '\n']))
-        }
-        _ => return Err(wrong("key", "give either secret or secret_file").with("key", &key.id)),
-    };
-    // Shorter ones can be guessed from one signed request; the message must not repeat the secret.
-    if secret.reveal().len() < 8 {
-        return Err(wrong("key.secret", "the secret is shorter than 8 characters").with("key", &key.id));
-    }
-    Ok(secret)
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use fixture::{TestNode, pattern};
 use forebay_checkpoint::manifest::ObjectKind;
 use forebay_checkpoint::{Dtype, TensorBox, names};
-use forebay_client::{AlarmPolicy, Client, Save, SaveOptions, TensorPart};
-use forebay_client::{SavePhase, SaveState};
+use forebay_client::{AlarmPolicy, Client, Save, SaveOptions, SavePhase, SaveState, TensorPart};
 use forebay_core::Kind;
 
 const ROOT: &str = "forebay://lake/run";
@@ -494,9 +493,6 @@ fn numbers_that_are_none_are_counted() {
     save.write(&[part], 1).unwrap();
     let state = commit(&node.client, save);
     assert_eq!(kinds(&state), [("not_finite", "loss")]);
-    assert!(
-        state.alarms[0].2.contains("2 NaN or infinite values of 4"),
-        "{:?}",
-        state.alarms
-    );
+    let said = &state.alarms[0].2;
+    assert!(said.contains("2 NaN or infinite values of 4"), "{said}");
 }

@@ -80,7 +80,7 @@ fn the_key_of_the_environment_comes_first_and_needs_both_halves() {
 
 #[test]
 fn secrets_are_not_in_what_is_shown() {
-    let text = "[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'";
+    let text = "s3_domain = 's3.lab'\n[[key]]\nid = 'reader'\nsecret = 'hunter2hunter2'";
     let machine = Machine {
         memory_bytes: 16 << 30,
         disk_bytes: 500 << 30,
