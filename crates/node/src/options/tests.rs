@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::KeyAccess;
 
 const MACHINE: Machine = Machine {
     memory_bytes: 8 << 30,

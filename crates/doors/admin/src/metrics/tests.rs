@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use forebay_reservoir::ReservoirStats;
+
 use super::*;
 
 fn snapshot() -> Snapshot {

@@ -1,4 +1,9 @@
 //! Nodes without a network: reservoirs, clusters and doors for peers, over one counted lake.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failure here is the failure of a test"
+)]
 
 use std::collections::HashMap;
 use std::sync::Arc;
