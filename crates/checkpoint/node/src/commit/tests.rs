@@ -29,6 +29,7 @@ async fn generations(world: &World, step: u64) -> Vec<u32> {
 async fn a_save_below_a_generation_that_others_committed_is_a_conflict() {
     let world = World::new().await;
     let save = Rank::alone(1).filled(&world, &world.node("a")).await;
+    eventually("the step was looked for", async || save.base().is_some()).await;
     // Generations 1 and 2 came meanwhile, and 1 was pruned.
     put_commit(&world, 1, 2).await;
     save.stage().await.unwrap();
