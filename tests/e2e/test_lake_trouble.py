@@ -27,7 +27,12 @@ def node(own_node, lake):
 
 
 def forebay(node, *args: str) -> subprocess.CompletedProcess:
-    env = {"FOREBAY_ACCESS_KEY_ID": ACCESS_KEY, "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY, "FOREBAY_ADMIN": node.admin_url}
+    env = {
+        "FOREBAY_ACCESS_KEY_ID": ACCESS_KEY,
+        "FOREBAY_SECRET_ACCESS_KEY": SECRET_KEY,
+        "FOREBAY_ADMIN": node.admin_url,
+        "FOREBAY_DATA": str(node.data),
+    }
     command = [binary(), *args]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 

@@ -69,7 +69,8 @@ const OBEYED: [&str; 29] = [
 ];
 
 /// Names that say who pays, who owns or who asks. There is one owner here, nobody pays, nothing is locked.
-const NOTHING: [&str; 14] = [
+const NOTHING: [&str; 15] = [
+    "x-amz-api-version", // the C++ SDK, so PyArrow too
     "x-amz-bypass-governance-retention",
     "x-amz-cf-id",
     "x-amz-confirm-remove-self-bucket-access",
