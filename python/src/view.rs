@@ -206,13 +206,13 @@ impl View {
         self.view.lock().is_none()
     }
 
-    /// Returns where the bytes came from, as `forebay.TierBytes`; of a part those of the whole range that was
+    /// Returns where the bytes came from, as `forebay.Sources`; of a part those of the whole range that was
     /// read with it.
     #[getter]
     fn sources<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let part = self.share()?;
         let sources = part.view().map(forebay_client::View::sources).unwrap_or_default();
-        let class = py.import("forebay.objects")?.getattr("TierBytes")?;
+        let class = py.import("forebay.objects")?.getattr("Sources")?;
         class.call1((sources.ram, sources.nvme, sources.lake, sources.copied))
     }
 

@@ -188,7 +188,8 @@ def test_a_damaged_page_is_the_fault_of_its_rows(shared_embedded, home, tmp_path
         ds[250]
     assert "0.parquet" in str(caught.value) and "text" in str(caught.value)
     loader = ds.loader(batch_size=100, on_error="skip")
-    assert [len(batch["id"]) for batch in loader] == [100, 100, 0, 100]
+    # No batch is empty: the next good row comes where all rows of one are damaged.
+    assert [len(batch["id"]) for batch in loader] == [100, 100, 1, 100]
     assert loader.stats().bad_samples == 100
 
 

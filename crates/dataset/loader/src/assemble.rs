@@ -106,7 +106,7 @@ impl Assembler {
             let good = match slot.sample {
                 Some(Ok(good)) => Some(good),
                 Some(Err(error)) => {
-                    left_out.get_or_insert_with(|| (slot.position, error.share()));
+                    left_out = Some((slot.position, error.share()));
                     self.bad(&mut batch, slot.position, slot.sample_ref, error)?
                 }
                 None => return Err(Error::new(Kind::Internal, "a sample was not asked for")),
@@ -184,11 +184,12 @@ impl Assembler {
     }
 
     /// Keeps a batch from being empty, of which every sample was left out: nobody expects one, and ranks must
-    /// have equal steps. The next good sample of the window comes instead of the first.
+    /// have equal steps. The next good sample of the window comes instead of the last: damage comes in runs, and what
+    /// is behind it is good sooner.
     fn only_sample(&self, batch: &mut Batch, position: u64, error: Error) -> Result<Row> {
         let good = self.substitute(batch, position, error)?;
-        if let Some(first) = batch.bad.first_mut() {
-            first.substitute = Some(good.0.number);
+        if let Some(last) = batch.bad.last_mut() {
+            last.substitute = Some(good.0.number);
         }
         Ok(batch.push(good))
     }
