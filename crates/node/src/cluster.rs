@@ -285,7 +285,7 @@ impl Sources for ClusterSources {
     }
 }
 
-/// What peers are answered from.
+/// Store that peers are answered from.
 #[derive(Debug)]
 struct NodeStore {
     readiness: Arc<Readiness>,

@@ -150,7 +150,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// What is going on on this connection.
+    /// Activity of this connection.
     #[must_use]
     pub fn activity(&self) -> &Arc<Activity> {
         &self.activity
@@ -174,7 +174,7 @@ const HEAD: u8 = 1;
 const ANSWERING: u8 = 2;
 const FLUSHING: u8 = 3;
 
-/// What is going on on one connection. Changed by its own task, read by the table.
+/// Activity of one connection. Changed by its own task, read by the table.
 #[derive(Debug)]
 pub struct Activity {
     phase: AtomicU8,

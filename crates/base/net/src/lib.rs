@@ -5,7 +5,7 @@
 //! once for both sides: [`ServerTls`] follows the files of a certificate, [`ClientTls`] says whom a client
 //! trusts, and [`explain`] turns a failed handshake into a sentence that says what to do.
 //!
-//! What one peer may cost the others is limited here for all doors: [`Connections`] has the places and who
+//! The cost of one peer for the others is limited here for all doors: [`Connections`] has the places and who
 //! may have them, [`Guarded`] the clock of heads and slow readers, [`Pace`] the minimum rate of a transfer.
 //!
 //! A handshake runs in a task of its own with a deadline, so a slow peer delays nobody. The number of

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// What is asked of a peer.
+/// Minimum that is asked of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PaceLimits {
     /// The longest wait without a byte, and the most that can be earned.

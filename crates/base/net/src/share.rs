@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// What one holder may hold, in multiples of what is free.
+/// Most that one holder may hold, in multiples of what is free.
 const FREE_FACTOR: u64 = 3;
 
 /// Returns whether a holder of `mine`, of `total` that all hold together, may take `cost` more of `max`.
@@ -27,7 +27,7 @@ pub fn share_max(max: u64) -> u64 {
     if part == 0 { max } else { part }
 }
 
-/// Where a connection comes from, as far as shares go: an IPv4 address, or the /64 network of an IPv6 one, of
+/// Origin of a connection, as far as shares go: an IPv4 address, or the /64 network of an IPv6 one, of
 /// which a single host has all addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Origin(Option<IpAddr>);

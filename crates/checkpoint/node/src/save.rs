@@ -107,7 +107,7 @@ struct Progress {
     ended_at: Option<Duration>,
     /// Ranks whose records are not there, while that is what is waited for.
     missing_ranks: Option<String>,
-    /// When they began to be waited for.
+    /// Time since which they are waited for.
     missing_since: Option<Duration>,
     last_error: Option<Failure>,
     /// Error to show while it waits for room on disk.

@@ -93,7 +93,7 @@ pub(crate) struct RequestNotes {
     pub(crate) claim: Option<RequestClaim>,
 }
 
-/// What a request says about itself; nothing of it is verified.
+/// Claims of a request about itself; nothing of it is verified.
 #[derive(Debug)]
 pub(crate) struct RequestClaim {
     method: Method,

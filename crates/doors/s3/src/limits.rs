@@ -21,7 +21,7 @@ use std::sync::Arc;
 use forebay_net::{Origin, share_fits, share_max};
 use parking_lot::Mutex;
 
-/// What every request counts: about one page on its way to the socket.
+/// Charge of every request: about one page on its way to the socket.
 const READ_COST_BYTES: u64 = 512 << 10;
 
 /// A part is passed on while it comes in.
@@ -36,7 +36,7 @@ const WRITER_PARTS_HELD: u64 = 5;
 /// Growing takes the lock once for so many bytes.
 const GROWTH_BYTES: u64 = 1 << 20;
 
-/// What a request makes the node hold.
+/// Load that a request puts on the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     /// A read, a listing, a change of settings.
@@ -61,7 +61,7 @@ impl Load {
         bytes: PART_WINDOW_BYTES,
     };
 
-    /// What it counts at once.
+    /// Bytes that it counts at once.
     fn bytes_now(self) -> u64 {
         match self {
             Self::Fetched { bytes } => bytes.max(READ_COST_BYTES),
@@ -69,7 +69,7 @@ impl Load {
         }
     }
 
-    /// What it may count in the end: a body counts as it comes, also one that is longer than was announced.
+    /// Bytes that it may count in the end: a body counts as it comes, also one that is longer than was announced.
     fn window_bytes(self) -> u64 {
         let bytes = match self {
             Self::Small => 0,
@@ -84,7 +84,7 @@ impl Load {
         bytes.max(self.bytes_now())
     }
 
-    /// What it says that it will count.
+    /// Bytes that it says it will count.
     fn announced_bytes(self) -> u64 {
         match self {
             Self::Part { bytes: Some(bytes) } | Self::Object { bytes: Some(bytes) } => {
@@ -95,7 +95,7 @@ impl Load {
     }
 }
 
-/// Who a request counts for.
+/// Holder of a request's share.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Holder {
     /// The owner of an access key.

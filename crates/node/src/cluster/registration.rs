@@ -1,4 +1,4 @@
-//! What a node of a cluster writes to the lake: the identity of the lake, and the number of each of its starts.
+//! Documents of a node of a cluster in the lake: the identity of the lake, and the number of each of its starts.
 //!
 //! Both are create-only documents. `.forebay/lake.json` holds a random id: two nodes whose lakes show the same one
 //! have the same lake, whatever its URL says on each host. `.forebay/cluster/<name>/nodes/<id>/<number>.json` is

@@ -343,7 +343,7 @@ struct Sent {
 pub(crate) struct Answer {
     body: Incoming,
     buffer: BytesMut,
-    /// When the frame began that is not all there.
+    /// Start of the frame that is not all there.
     frame_began: Option<Instant>,
     sender: Option<SendRequest<Full<Bytes>>>,
     addr: std::net::SocketAddr,

@@ -1,4 +1,4 @@
-//! What nodes say to each other about blocks.
+//! Messages between nodes about blocks.
 //!
 //! A request is `POST /v1/blocks` with a [`BlocksRequest`] as JSON, and three headers: the version of the
 //! protocol, the name of the cluster, the id of the asker. The answer is a sequence of frames, little endian:

@@ -56,11 +56,11 @@ pub struct SharedBucket {
     pub lake: Arc<dyn Source>,
     /// The clients of this host that may map its bytes.
     pub domain: TrustDomain,
-    /// What has to be the same on the other node.
+    /// Meaning that has to be the same on the other node.
     pub meaning: BucketMeaning,
 }
 
-/// What a node answers peers from. Given by whoever composes the node.
+/// Store from which a node answers peers. Given by whoever composes the node.
 pub trait PeerStore: fmt::Debug + Send + Sync + 'static {
     /// A bucket; `Unavailable` while the node is not ready.
     fn bucket(&self, name: &BucketName) -> Result<SharedBucket>;
